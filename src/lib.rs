@@ -1,0 +1,18 @@
+//! Spillway: a Cloudflare Worker that absorbs Claude API overload (529) and rate limits (429).
+//!
+//! The crate is a set of rings; an arrow only ever points inwards (`tests/architecture.rs` checks it):
+//!
+//! ```text
+//! edge ──► submission, delivery ──► job, claude, api, telemetry, config ──► policy ──► std without clock or randomness
+//! ```
+//!
+//! - [`policy`] decides. Pure and synchronous: time and randomness are arguments, state is serde data.
+//! - `job`, `claude`, `api`, `telemetry` and `config` are the domain, the upstream protocol, our HTTP contract, our facts
+//!   and our settings, as data.
+//! - `submission` and `delivery` are the ways through the house, step by step, without I/O.
+//! - `edge` is the only ring that awaits anything. It exists on wasm32 alone and decides nothing.
+
+pub mod policy;
+
+#[cfg(target_arch = "wasm32")]
+mod edge;

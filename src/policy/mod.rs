@@ -1,0 +1,6 @@
+//! What Spillway decides: how long to wait, whether to call, when to stop. Pure code: no clock, no randomness of its own,
+//! no I/O; every type that outlives an event is serde data.
+
+pub mod cause;
+pub mod retry_after;
+pub mod time;
