@@ -1,0 +1,11 @@
+/** `npm run build`: the Worker for production, in build/. wrangler calls it too, before a deployment. */
+import { main } from "./lib/run.mjs";
+import { setUp } from "./lib/setup.mjs";
+import { wasmSize } from "./lib/worker-build.mjs";
+
+await main(async () => {
+  await setUp({ build: true });
+  const { bytes, gzipped } = wasmSize();
+  const kilobytes = (n) => `${(n / 1000).toFixed(1)} KB`;
+  process.stdout.write(`The Worker is in build/: ${kilobytes(bytes)} of Wasm, ${kilobytes(gzipped)} gzipped.\n`);
+});
