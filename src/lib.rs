@@ -12,6 +12,7 @@
 //! - `submission` and `delivery` are the ways through the house, step by step, without I/O.
 //! - `edge` is the only ring that awaits anything. It exists on wasm32 alone and decides nothing.
 
+pub mod claude;
 pub mod policy;
 
 #[cfg(target_arch = "wasm32")]

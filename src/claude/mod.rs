@@ -1,0 +1,13 @@
+//! The upstream protocol, as data: what goes to the Messages API, what comes back, and what a failure means.
+//!
+//! Nothing here performs I/O or reads a clock. The edge hands over bytes, status and headers; this ring answers with a
+//! [`response::Message`] or a [`failure::Failure`]. JSON that is not ours to understand is never parsed into a tree: it
+//! stays the text that it was, and is spliced (a 32 MB tree would leave twice its size of Wasm memory behind for ever, and
+//! a number that went through `f64` is another number).
+//!
+//! | module | decides |
+//! | --- | --- |
+//! | [`failure`] | which cause a failed call has |
+
+pub mod failure;
+mod raw;
