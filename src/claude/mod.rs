@@ -7,7 +7,9 @@
 //!
 //! | module | decides |
 //! | --- | --- |
+//! | [`sse`] | where one server-sent event ends and the next begins |
 //! | [`failure`] | which cause a failed call has |
 
 pub mod failure;
 mod raw;
+pub mod sse;
