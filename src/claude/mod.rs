@@ -8,8 +8,10 @@
 //! | module | decides |
 //! | --- | --- |
 //! | [`sse`] | where one server-sent event ends and the next begins |
+//! | [`response`] | what Message a stream amounts to, and whether it is complete |
 //! | [`failure`] | which cause a failed call has |
 
 pub mod failure;
 mod raw;
+pub mod response;
 pub mod sse;
