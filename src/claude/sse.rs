@@ -163,7 +163,8 @@ mod tests {
 
     #[test]
     fn a_stream_is_read_by_the_rules_of_the_standard() {
-        let cases: &[(&str, &[(Option<&str>, &str)])] = &[
+        type Expected = &'static [(Option<&'static str>, &'static str)];
+        let cases: &[(&str, Expected)] = &[
             ("event: ping\ndata: {}\n\n", &[(Some("ping"), "{}")]),
             ("data: a\n\ndata: b\n\n", &[(None, "a"), (None, "b")]),
             ("event: a\r\ndata: 1\r\n\r\nevent: b\r\ndata: 2\r\n\r\n", &[(Some("a"), "1"), (Some("b"), "2")]),

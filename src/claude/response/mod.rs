@@ -24,6 +24,8 @@ use super::sse::{Event, EventTooLarge};
 
 mod block;
 mod message;
+#[cfg(test)]
+mod tests;
 
 pub use message::{Message, Usage};
 
