@@ -1,6 +1,13 @@
 //! What Spillway decides: how long to wait, whether to call, when to stop. Pure code: no clock, no randomness of its own,
 //! no I/O; every type that outlives an event is serde data.
 
+pub mod answer;
+pub mod backoff;
+pub mod breaker;
 pub mod cause;
+pub mod deadline;
+pub mod priority;
 pub mod retry_after;
+pub mod settings;
 pub mod time;
+pub mod window;

@@ -1,0 +1,115 @@
+//! What goes in and out of the gate: questions, answers, reports and verdicts, as data.
+//!
+//! Across machines only durations travel, never instants: the asker's clock is not the gate's.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::backoff::Wait;
+use super::breaker::Transition;
+use super::cause::Cause;
+
+/// Names one permit. Rises by one per grant and stays far below 2^53, so that JavaScript can carry it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct PermitId(pub u64);
+
+/// The answer to "may I call?".
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Decision {
+    /// Call now; renew the permit, report with it.
+    Granted(PermitId),
+    /// The same, and the breaker's next move hangs on this call: it is the only one in the whole fleet.
+    Probe(PermitId),
+    /// Do not call; ask again after that.
+    NotBefore {
+        /// How long from now.
+        after: Duration,
+        /// Why.
+        reason: HoldReason,
+    },
+}
+
+impl Decision {
+    /// The permit, if there is one.
+    #[must_use]
+    pub const fn permit(&self) -> Option<PermitId> {
+        match *self {
+            Self::Granted(permit) | Self::Probe(permit) => Some(permit),
+            Self::NotBefore { .. } => None,
+        }
+    }
+}
+
+/// Why a job is held. The name in snake case is log field, metric label and API code in one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HoldReason {
+    /// The breaker is open.
+    BreakerOpen,
+    /// The breaker is half-open, and its one probe is on its way.
+    ProbeInFlight,
+    /// The upstream asked everyone to wait, or one call is trying whether that is over.
+    RetryAfter,
+    /// The account's spend cap is reached, or one call is trying whether that is over.
+    SpendCap,
+    /// As many calls are in flight as the upstream has shown to bear.
+    InFlightLimit,
+}
+
+impl HoldReason {
+    /// The stable name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::BreakerOpen => "breaker_open",
+            Self::ProbeInFlight => "probe_in_flight",
+            Self::RetryAfter => "retry_after",
+            Self::SpendCap => "spend_cap",
+            Self::InFlightLimit => "in_flight_limit",
+        }
+    }
+}
+
+/// How a call ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Report {
+    /// A complete answer.
+    Success,
+    /// Anything else that the upstream, or the way to it, did.
+    Failure {
+        /// Why.
+        cause: Cause,
+        /// Whether content had arrived before it.
+        after_content: bool,
+        /// What the upstream asked for.
+        retry_after: Option<Duration>,
+    },
+    /// We gave up ourselves (cancelled, fenced, never called): says nothing about the upstream.
+    Abandoned,
+}
+
+/// What the gate makes of a report.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Verdict {
+    /// How long the job waits before its next call; `None` if the cause is never retried, or if it is `held`.
+    pub wait: Option<Wait>,
+    /// The job has met what the gate was already holding everyone for, and is held on instead of failed: a spend cap.
+    pub held: Option<Held>,
+    /// Whether this was one of the job's attempts (design, "Attempts, calls, waits").
+    pub costs_attempt: bool,
+    /// What the breaker did because of it.
+    pub transition: Option<Transition>,
+}
+
+/// How long a job is held, and why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Held {
+    /// How long from now.
+    pub after: Duration,
+    /// Why.
+    pub reason: HoldReason,
+}

@@ -1,0 +1,338 @@
+//! The circuit breaker of one model, in Nygard's terms: Closed serves, Open refuses, HalfOpen lets one probe through (A7).
+//!
+//! | from | why | to |
+//! | --- | --- | --- |
+//! | Closed | `failure_rate`, `failures_over_time`, `failures_in_a_row` | Open |
+//! | Open | `cooldown_over` (and somebody asked: that call is the probe) | HalfOpen |
+//! | HalfOpen | `probe_succeeded` | Closed |
+//! | HalfOpen | `probe_failed` | Open |
+//!
+//! Nothing else moves it.
+//!
+//! **When to trip.** "50 % of at least 10 in 60 s" alone never trips at low traffic and always trips by chance in a brown-out,
+//! where it shuts off a model that still answers 60 % of its calls. Three rules see what each alone misses:
+//! 1. `failure_rate`: at least `minimum_calls` in the window, and Wilson's lower bound of the failure rate reaches
+//!    `failure_rate_percent`: ten failures of ten, or 77 of 120.
+//! 2. `failures_over_time`: `consecutive_failures` in a row that span `consecutive_seconds`. Low traffic's rule. The run
+//!    itself must have lasted that long: after an idle hour "no success for 20 s" is true of any first failure.
+//! 3. `failures_in_a_row`: `consecutive_hard` in a row, however fast: a sudden outage under a window full of successes.
+//!
+//! **Failures are faster than successes.** A 529 takes milliseconds, a first token seconds. When a burst of calls starts
+//! together, its failures all arrive before its first success, and each leaves room for another call: of eight slots in a
+//! 40 % brown-out some five failures come before any success could. Counting only what has ended would trip on that. So
+//! calls that started no later than the failing one, but after the last success, and have not failed yet (`undecided`)
+//! are counted with the calls by rule 1, and must be few (an eighth) in rule 3. In an outage they fail as well, at once.
+//!
+//! **What counts**, only before first content: overload, 5xx, broken connection, no headers in time. Not 429, not 4xx, not what
+//! comes after content; first content is a success. Calls granted before a trip are stragglers and tell of the past: the gate
+//! does not pass them on. A probe that ends in any other way frees its place at once; one whose lease ends, too.
+//!
+//! **Open** lasts `open_seconds` ± `open_jitter_percent`, drawn each time: a fixed cooldown can beat in time with a flapping
+//! upstream. A clock that runs backwards restarts the cooldown at most.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::answer::PermitId;
+use super::cause::Cause;
+use super::settings::BreakerSettings;
+use super::time::Timestamp;
+use super::window::{Counts, Window, wilson_lower_bound};
+
+/// Nygard's three states.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    /// Serving.
+    Closed,
+    /// Refusing.
+    Open,
+    /// Refusing, but for one probe.
+    HalfOpen,
+}
+
+/// Why the breaker moved. The name in snake case is log field and metric label.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Why {
+    /// Trip rule 1.
+    FailureRate,
+    /// Trip rule 2.
+    FailuresOverTime,
+    /// Trip rule 3.
+    FailuresInARow,
+    /// The cooldown ran out, and a probe was let through.
+    CooldownOver,
+    /// The probe came to content.
+    ProbeSucceeded,
+    /// The probe failed for a reason that counts.
+    ProbeFailed,
+}
+
+/// One move of the breaker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Transition {
+    /// What it was.
+    pub from: State,
+    /// What it is now.
+    pub to: State,
+    /// Why.
+    pub why: Why,
+}
+
+/// What the breaker says to a call that wants to start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stand {
+    /// Serve.
+    Serve,
+    /// This one may be the probe.
+    MayProbe,
+    /// There is a probe already.
+    ProbeInFlight,
+    /// Refuse; the cooldown is over after that.
+    Refuse(Duration),
+}
+
+/// Whether a failure before first content is evidence against the upstream.
+#[must_use]
+pub const fn counts(cause: Cause) -> bool {
+    matches!(
+        cause,
+        Cause::Overloaded
+            | Cause::ServerError
+            | Cause::UpstreamTimeout
+            | Cause::ConnectionFailed
+            | Cause::HeadersTimeout
+            | Cause::Truncated
+    )
+}
+
+/// The breaker's state.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Breaker {
+    phase: Phase,
+    since: Timestamp,
+    window: Window,
+    run: Run,
+    history: VecDeque<Past>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Phase {
+    #[default]
+    Closed,
+    Open {
+        for_ms: u64,
+    },
+    HalfOpen {
+        probe: Option<PermitId>,
+    },
+}
+
+/// Failures with no success between.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Run {
+    failures: u32,
+    began: Timestamp,
+    last_success: Timestamp,
+}
+
+/// One move, and when it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Past {
+    /// When.
+    pub at: Timestamp,
+    /// What.
+    #[serde(flatten)]
+    pub transition: Transition,
+}
+
+impl Breaker {
+    /// Which of the three states it is in.
+    #[must_use]
+    pub const fn state(&self) -> State {
+        match self.phase {
+            Phase::Closed => State::Closed,
+            Phase::Open { .. } => State::Open,
+            Phase::HalfOpen { .. } => State::HalfOpen,
+        }
+    }
+
+    /// When it came into that state; the epoch if it never moved.
+    #[must_use]
+    pub const fn since(&self) -> Timestamp {
+        self.since
+    }
+
+    /// The probe on its way.
+    #[must_use]
+    pub const fn probe(&self) -> Option<PermitId> {
+        match self.phase {
+            Phase::HalfOpen { probe } => probe,
+            Phase::Closed | Phase::Open { .. } => None,
+        }
+    }
+
+    /// The last moves, oldest first.
+    pub fn history(&self) -> impl DoubleEndedIterator<Item = &Past> {
+        self.history.iter()
+    }
+
+    /// What the window holds.
+    #[must_use]
+    pub fn counts(&self, now: Timestamp) -> Counts {
+        self.window.counts(now)
+    }
+
+    /// How much of the window has been lived through.
+    #[must_use]
+    pub fn covered(&self, now: Timestamp) -> Duration {
+        self.window.covered(now)
+    }
+
+    /// When the last success was (or the last closing): what started later and is undecided counts.
+    #[must_use]
+    pub const fn last_success(&self) -> Timestamp {
+        self.run.last_success
+    }
+
+    /// How long until the next probe may start; `None` unless Open.
+    #[must_use]
+    pub fn cooldown(&self, now: Timestamp) -> Option<Duration> {
+        match self.phase {
+            Phase::Open { for_ms } => {
+                let cooldown = Duration::from_millis(for_ms);
+                Some((self.since + cooldown).after(now).min(cooldown))
+            }
+            Phase::Closed | Phase::HalfOpen { .. } => None,
+        }
+    }
+
+    /// What to say to a call that wants to start.
+    pub fn stand(&mut self, now: Timestamp) -> Stand {
+        if matches!(self.phase, Phase::Open { .. }) {
+            self.since = self.since.min(now);
+        }
+        match (self.phase, self.cooldown(now)) {
+            (Phase::Closed, _) => Stand::Serve,
+            (Phase::Open { .. }, Some(after)) if !after.is_zero() => Stand::Refuse(after),
+            (Phase::Open { .. }, _) | (Phase::HalfOpen { probe: None }, _) => Stand::MayProbe,
+            (Phase::HalfOpen { probe: Some(_) }, _) => Stand::ProbeInFlight,
+        }
+    }
+
+    /// The call that heard `MayProbe` starts with this permit.
+    pub fn begin_probe(&mut self, permit: PermitId, now: Timestamp) -> Option<Transition> {
+        match self.stand(now) {
+            Stand::MayProbe => {
+                let transition = matches!(self.phase, Phase::Open { .. })
+                    .then(|| self.enter(Phase::HalfOpen { probe: None }, Why::CooldownOver, now));
+                self.phase = Phase::HalfOpen { probe: Some(permit) };
+                transition
+            }
+            Stand::Serve | Stand::ProbeInFlight | Stand::Refuse(_) => None,
+        }
+    }
+
+    /// This permit decides nothing any more; if it was the probe's, another may be.
+    pub fn free(&mut self, permit: PermitId) {
+        if self.probe() == Some(permit) {
+            self.phase = Phase::HalfOpen { probe: None };
+        }
+    }
+
+    /// First content came. `None`: the call had no permit.
+    pub fn succeed(
+        &mut self,
+        permit: Option<PermitId>,
+        now: Timestamp,
+        settings: &BreakerSettings,
+    ) -> Option<Transition> {
+        match self.phase {
+            Phase::Closed => {
+                self.window.succeed(length(settings), now);
+                self.run = Run { last_success: now, ..Run::default() };
+                None
+            }
+            Phase::HalfOpen { probe } if probe.is_some() && probe == permit => {
+                Some(self.enter(Phase::Closed, Why::ProbeSucceeded, now))
+            }
+            Phase::HalfOpen { .. } | Phase::Open { .. } => None,
+        }
+    }
+
+    /// A call failed for a reason that counts, and `undecided` others have not yet (see the module). `None`: no permit.
+    pub fn fail(
+        &mut self,
+        permit: Option<PermitId>,
+        undecided: u32,
+        now: Timestamp,
+        rng: &mut fastrand::Rng,
+        settings: &BreakerSettings,
+    ) -> Option<Transition> {
+        match self.phase {
+            Phase::Closed => {
+                self.window.fail(length(settings), now);
+                self.run.began = if self.run.failures == 0 { now } else { self.run.began.min(now) };
+                self.run.last_success = self.run.last_success.min(now);
+                self.run.failures = self.run.failures.saturating_add(1);
+                let why = self.trips(undecided, now, settings)?;
+                Some(self.open(why, now, rng, settings))
+            }
+            Phase::HalfOpen { probe } if probe.is_some() && probe == permit => {
+                Some(self.open(Why::ProbeFailed, now, rng, settings))
+            }
+            Phase::HalfOpen { .. } | Phase::Open { .. } => None,
+        }
+    }
+
+    fn trips(&self, undecided: u32, now: Timestamp, settings: &BreakerSettings) -> Option<Why> {
+        let (counts, run) = (self.window.counts(now), self.run);
+        let calls = counts.calls().saturating_add(undecided);
+        let surely = wilson_lower_bound(counts.failures, calls, settings.confidence_z);
+        let lasted = now.since(run.began) >= Duration::from_secs(settings.consecutive_seconds.into());
+        if counts.calls() >= settings.minimum_calls && surely >= f64::from(settings.failure_rate_percent) / 100.0 {
+            Some(Why::FailureRate)
+        } else if run.failures >= settings.consecutive_failures && lasted {
+            Some(Why::FailuresOverTime)
+        } else if run.failures >= settings.consecutive_hard && undecided <= run.failures / UNDECIDED_SHARE {
+            Some(Why::FailuresInARow)
+        } else {
+            None
+        }
+    }
+
+    fn open(&mut self, why: Why, now: Timestamp, rng: &mut fastrand::Rng, settings: &BreakerSettings) -> Transition {
+        let (open_ms, percent) = (u64::from(settings.open_seconds) * 1000, u64::from(settings.open_jitter_percent));
+        let spread = open_ms * percent.min(100) / 100;
+        let for_ms = open_ms - spread + rng.u64(0..=2 * spread);
+        self.enter(Phase::Open { for_ms }, why, now)
+    }
+
+    fn enter(&mut self, phase: Phase, why: Why, now: Timestamp) -> Transition {
+        let from = self.state();
+        self.phase = phase;
+        self.since = now;
+        self.window.clear();
+        self.run = Run { last_success: now, ..Run::default() };
+        let transition = Transition { from, to: self.state(), why };
+        if self.history.len() >= HISTORY {
+            self.history.pop_front();
+        }
+        self.history.push_back(Past { at: now, transition });
+        transition
+    }
+}
+
+fn length(settings: &BreakerSettings) -> Duration {
+    Duration::from_secs(settings.window_seconds.into())
+}
+
+/// How many moves are remembered.
+const HISTORY: usize = 20;
+/// Rule 3 bears one undecided call for every eight failures.
+const UNDECIDED_SHARE: u32 = 8;
