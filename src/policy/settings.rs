@@ -212,6 +212,8 @@ impl DegradedSettings {
 pub struct GateSettings {
     /// How long a permit lives without being renewed: the configuration's `lease_seconds`. Seconds, default 120.
     pub lease_seconds: u32,
+    /// How often one call tries whether a spend cap is over. Seconds, default 900; no key yet, but short in tests.
+    pub spend_cap_retry_seconds: u32,
     /// The breaker.
     pub breaker: BreakerSettings,
     /// The in-flight limit.
@@ -220,7 +222,12 @@ pub struct GateSettings {
 
 impl Default for GateSettings {
     fn default() -> Self {
-        Self { lease_seconds: 120, breaker: BreakerSettings::default(), pace: PaceSettings::default() }
+        Self {
+            lease_seconds: 120,
+            spend_cap_retry_seconds: 900,
+            breaker: BreakerSettings::default(),
+            pace: PaceSettings::default(),
+        }
     }
 }
 
@@ -235,6 +242,12 @@ impl GateSettings {
     #[must_use]
     pub fn probe_lease(&self) -> Duration {
         Duration::from_secs(self.breaker.probe_lease_seconds.into())
+    }
+
+    /// How long the spend cap's hold lasts before one call tries.
+    #[must_use]
+    pub fn spend_cap_retry(&self) -> Duration {
+        Duration::from_secs(self.spend_cap_retry_seconds.into())
     }
 
     /// How often the holder of any permit renews it: a third of the shorter lease, so that two renewals may fail.

@@ -1,0 +1,269 @@
+//! Holding everyone, because the upstream said so: a Retry-After on a 429 or 529, or the account's spend cap.
+//!
+//! | from | on | to |
+//! | --- | --- | --- |
+//! | Free | a refusal | Until |
+//! | Until | a later deadline; an earlier one changes nothing | Until |
+//! | Until, past | somebody asks: that call is the try | Trying |
+//! | Trying | first content of the try | Free |
+//! | Trying | a refusal, of whomever | Until |
+//! | Trying | the try ends in any other way, or its lease does | Until, past: the next one tries |
+//!
+//! **One call tries, then everyone goes.** When a hold ends, everyone who was held would come at the same moment; one leased
+//! call finds out cheaply whether it is really over. Only first content proves that.
+//!
+//! A Retry-After holds the gate for 300 s at most, whatever it says: one absurd header must not stop a model for a day. (The
+//! job that got it obeys it in full.) A spend cap says no time at all (some never clear): one call tries every
+//! `spend_cap_retry_seconds`.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::answer::{HoldReason, PermitId};
+use super::time::Timestamp;
+
+/// One reason to hold everyone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Hold {
+    /// Nobody is held.
+    #[default]
+    Free,
+    /// Everybody is, until then.
+    Until(Timestamp),
+    /// Everybody is, while this call tries.
+    Trying(PermitId),
+}
+
+/// Both of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Holds {
+    retry_after: Hold,
+    spend_cap: Hold,
+}
+
+/// What the holds say to a call that wants to start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HoldStand {
+    /// Nothing.
+    Free,
+    /// This one may try.
+    MayTry,
+    /// One is trying.
+    Trying(HoldReason),
+    /// Not before that.
+    Wait(Duration, HoldReason),
+}
+
+/// The longest that a Retry-After holds the gate.
+pub const RETRY_AFTER_MAX: Duration = Duration::from_secs(300);
+
+impl Hold {
+    /// Holds for `wait` from now, unless a longer hold is on already. `longest` also bounds what a clock that ran back makes
+    /// of a deadline, here and in `stand`.
+    fn refuse(&mut self, wait: Duration, longest: Duration, now: Timestamp) {
+        let until = now + wait.min(longest);
+        *self = match *self {
+            Self::Until(before) => Self::Until(before.min(now + longest).max(until)),
+            Self::Free | Self::Trying(_) => Self::Until(until),
+        };
+    }
+
+    fn stand(&mut self, longest: Duration, reason: HoldReason, now: Timestamp) -> HoldStand {
+        match self {
+            Self::Free => HoldStand::Free,
+            Self::Trying(_) => HoldStand::Trying(reason),
+            Self::Until(until) => {
+                *until = (*until).min(now + longest);
+                match until.after(now) {
+                    Duration::ZERO => HoldStand::MayTry,
+                    left => HoldStand::Wait(left, reason),
+                }
+            }
+        }
+    }
+
+    fn begin_try(&mut self, permit: PermitId) {
+        if matches!(self, Self::Until(_)) {
+            *self = Self::Trying(permit);
+        }
+    }
+
+    fn content(&mut self, permit: PermitId) {
+        if *self == Self::Trying(permit) {
+            *self = Self::Free;
+        }
+    }
+
+    fn free(&mut self, permit: PermitId, now: Timestamp) {
+        if *self == Self::Trying(permit) {
+            *self = Self::Until(now);
+        }
+    }
+}
+
+impl Holds {
+    /// A 429 or 529 asked everyone to wait.
+    pub fn retry_after(&mut self, wait: Duration, now: Timestamp) {
+        self.retry_after.refuse(wait, RETRY_AFTER_MAX, now);
+    }
+
+    /// The spend cap was met. True if the gate was holding for it already: then the job is held on, not failed.
+    pub fn spend_cap(&mut self, retry: Duration, now: Timestamp) -> bool {
+        let held = self.spend_cap != Hold::Free;
+        self.spend_cap.refuse(retry, retry, now);
+        held
+    }
+
+    /// What to say to a call that wants to start. The longer wait wins, a wait over a try, a try over nothing.
+    pub fn stand(&mut self, spend_cap_retry: Duration, now: Timestamp) -> HoldStand {
+        let spend_cap = self.spend_cap.stand(spend_cap_retry, HoldReason::SpendCap, now);
+        let retry_after = self.retry_after.stand(RETRY_AFTER_MAX, HoldReason::RetryAfter, now);
+        match (spend_cap, retry_after) {
+            (HoldStand::Wait(cap, _), HoldStand::Wait(asked, _)) if asked > cap => retry_after,
+            (HoldStand::Wait(..), _) => spend_cap,
+            (_, HoldStand::Wait(..)) => retry_after,
+            (HoldStand::Trying(_), _) => spend_cap,
+            (_, HoldStand::Trying(_)) => retry_after,
+            (HoldStand::MayTry, _) | (_, HoldStand::MayTry) => HoldStand::MayTry,
+            (HoldStand::Free, HoldStand::Free) => HoldStand::Free,
+        }
+    }
+
+    /// The call that heard `MayTry` starts with this permit.
+    pub fn begin_try(&mut self, permit: PermitId) {
+        self.retry_after.begin_try(permit);
+        self.spend_cap.begin_try(permit);
+    }
+
+    /// Whether this permit is trying.
+    #[must_use]
+    pub fn is_try(&self, permit: PermitId) -> bool {
+        [self.retry_after, self.spend_cap].contains(&Hold::Trying(permit))
+    }
+
+    /// First content: what it was trying is over.
+    pub fn content(&mut self, permit: PermitId) {
+        self.retry_after.content(permit);
+        self.spend_cap.content(permit);
+    }
+
+    /// This permit decides nothing any more; if it was trying, the next one tries.
+    pub fn free(&mut self, permit: PermitId, now: Timestamp) {
+        self.retry_after.free(permit, now);
+        self.spend_cap.free(permit, now);
+    }
+
+    /// As the operator sees them: what holds, and for how long yet.
+    #[must_use]
+    pub fn status(&self, now: Timestamp) -> Vec<HoldStatus> {
+        [(HoldReason::SpendCap, self.spend_cap), (HoldReason::RetryAfter, self.retry_after)]
+            .into_iter()
+            .filter_map(|(reason, hold)| match hold {
+                Hold::Free => None,
+                Hold::Until(until) => {
+                    Some(HoldStatus { reason, trying: false, seconds_left: until.after(now).as_secs() })
+                }
+                Hold::Trying(_) => Some(HoldStatus { reason, trying: true, seconds_left: 0 }),
+            })
+            .collect()
+    }
+}
+
+/// A hold as the operator sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct HoldStatus {
+    /// Why.
+    pub reason: HoldReason,
+    /// Whether one call is trying whether it is over.
+    pub trying: bool,
+    /// How long until one may try.
+    pub seconds_left: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RETRY: Duration = Duration::from_secs(900);
+
+    fn at(seconds: u64) -> Timestamp {
+        Timestamp::from_millis(1_700_000_000_000 + seconds * 1000)
+    }
+
+    fn seconds(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn a_longer_deadline_is_never_shortened_by_a_later_shorter_one() {
+        let mut holds = Holds::default();
+        for (now, asked, left) in [(0, 60, 60), (1, 2, 59), (2, 58, 58), (3, 100, 100), (4, 0, 99)] {
+            holds.retry_after(seconds(asked), at(now));
+            assert_eq!(holds.stand(RETRY, at(now)), HoldStand::Wait(seconds(left), HoldReason::RetryAfter), "at {now}");
+        }
+    }
+
+    #[test]
+    fn the_gate_holds_300_s_at_most_then_one_call_tries_and_only_its_content_ends_it() {
+        let mut holds = Holds::default();
+        holds.retry_after(seconds(86_401), at(0));
+        assert_eq!(holds.stand(RETRY, at(0)), HoldStand::Wait(seconds(300), HoldReason::RetryAfter));
+        assert_eq!(holds.stand(RETRY, at(300)), HoldStand::MayTry);
+        holds.begin_try(PermitId(1));
+        assert_eq!(holds.stand(RETRY, at(300)), HoldStand::Trying(HoldReason::RetryAfter));
+        holds.content(PermitId(9));
+        holds.free(PermitId(9), at(301));
+        assert_eq!(holds.stand(RETRY, at(301)), HoldStand::Trying(HoldReason::RetryAfter));
+        holds.free(PermitId(1), at(301));
+        assert_eq!(holds.stand(RETRY, at(301)), HoldStand::MayTry);
+        holds.begin_try(PermitId(2));
+        holds.retry_after(seconds(7), at(302));
+        assert_eq!(holds.stand(RETRY, at(302)), HoldStand::Wait(seconds(7), HoldReason::RetryAfter));
+        holds.begin_try(PermitId(3));
+        holds.content(PermitId(3));
+        assert_eq!(holds.stand(RETRY, at(310)), HoldStand::Free);
+    }
+
+    #[test]
+    fn a_spend_cap_fails_who_meets_it_first_and_holds_who_is_refused_again() {
+        let mut holds = Holds::default();
+        assert!(!holds.spend_cap(RETRY, at(0)));
+        assert_eq!(holds.stand(RETRY, at(899)), HoldStand::Wait(seconds(1), HoldReason::SpendCap));
+        assert_eq!(holds.stand(RETRY, at(900)), HoldStand::MayTry);
+        holds.begin_try(PermitId(1));
+        assert!(holds.spend_cap(RETRY, at(901)));
+        assert_eq!(holds.stand(RETRY, at(901)), HoldStand::Wait(RETRY, HoldReason::SpendCap));
+        holds.begin_try(PermitId(2));
+        holds.content(PermitId(2));
+        assert!(!holds.spend_cap(RETRY, at(2000)));
+    }
+
+    #[test]
+    fn of_two_holds_the_longer_counts_and_one_call_tries_both() {
+        let mut holds = Holds::default();
+        holds.spend_cap(seconds(10), at(0));
+        holds.retry_after(seconds(20), at(0));
+        for (now, expected) in [
+            (5, HoldStand::Wait(seconds(15), HoldReason::RetryAfter)),
+            (15, HoldStand::Wait(seconds(5), HoldReason::RetryAfter)),
+            (20, HoldStand::MayTry),
+        ] {
+            assert_eq!(holds.stand(seconds(10), at(now)), expected);
+        }
+        holds.begin_try(PermitId(1));
+        assert!(holds.is_try(PermitId(1)) && !holds.is_try(PermitId(2)));
+        holds.content(PermitId(1));
+        assert_eq!(holds, Holds::default());
+    }
+
+    #[test]
+    fn a_clock_that_ran_back_does_not_lengthen_a_hold() {
+        let mut holds = Holds::default();
+        holds.retry_after(seconds(60), at(86_400));
+        assert_eq!(holds.stand(RETRY, at(0)), HoldStand::Wait(seconds(300), HoldReason::RetryAfter));
+        assert_eq!(holds.stand(RETRY, at(300)), HoldStand::MayTry);
+    }
+}

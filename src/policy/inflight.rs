@@ -1,0 +1,327 @@
+//! How many calls may be on their way at once, and who holds which permit.
+//!
+//! A permit is a lease: its holder renews it, and one whose holder died is free again when the lease ends. Leases are counted
+//! rather than starts and ends, because an end can be lost, and a counter that missed one never comes down again.
+//!
+//! **The limit** is learnt, since nobody tells what the platform bears today:
+//! - it starts at `start_in_flight` (8), after a trip at 1;
+//! - it rises by one per success while it is in use (at least half of it), which doubles it per window of as many successes as
+//!   it is high (slow start). After a cut it rises by one per such window: doubling on would overshoot at once;
+//! - an overload cuts it by 0.7, at most once per latency, because those that were sent together are refused together and say
+//!   one thing; but never below what succeeded: successes per second × seconds per call (Little's law) is the number of
+//!   calls that the upstream has just been seen to bear. In a brown-out, where more calls would do no harm, that holds it up.
+//!
+//! Stragglers, granted before a trip, do not use up the slow start's limit: they are being served, and say nothing about how
+//! many more may come. Shares per priority come with the priorities; each permit knows its own already.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::answer::PermitId;
+use super::priority::Priority;
+use super::settings::{MAX_IN_FLIGHT, PaceSettings};
+use super::time::{Timestamp, millis};
+
+/// One call on its way. Short names and left-out defaults: there may be hundreds, and the state is one value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Permit {
+    /// When it was granted.
+    #[serde(rename = "g")]
+    pub granted: Timestamp,
+    #[serde(rename = "e")]
+    expires: Timestamp,
+    /// For whom.
+    #[serde(rename = "p", default, skip_serializing_if = "is_default")]
+    pub priority: Priority,
+    /// Whether first content has come.
+    #[serde(rename = "c", default, skip_serializing_if = "is_default")]
+    pub content: bool,
+    /// Whether it was granted before a trip.
+    #[serde(rename = "s", default, skip_serializing_if = "is_default")]
+    pub straggler: bool,
+}
+
+/// The permits and the limit.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct InFlight {
+    permits: BTreeMap<PermitId, Permit>,
+    last_id: u64,
+    /// Nothing learnt yet: the start.
+    limit: Option<u32>,
+    /// Since a cut: successes on the way to the next step up.
+    careful: Option<u32>,
+    last_cut: Timestamp,
+    /// From grant to first content, and to the end: moving averages, 0 while unknown. Pace, not evidence.
+    first_content_ms: u32,
+    call_ms: u32,
+}
+
+impl InFlight {
+    /// How many calls may be in flight.
+    #[must_use]
+    pub fn limit(&self, settings: &PaceSettings) -> u32 {
+        self.limit.unwrap_or(settings.start_in_flight).clamp(1, settings.max())
+    }
+
+    /// How many there are, stragglers included.
+    #[must_use]
+    pub fn live(&self, now: Timestamp) -> u32 {
+        count(self.permits.values().filter(|permit| permit.expires > now))
+    }
+
+    /// Whether one more would be too many.
+    #[must_use]
+    pub fn full(&self, settings: &PaceSettings) -> bool {
+        self.permits.len() >= MAX_IN_FLIGHT as usize || self.current() >= self.limit(settings)
+    }
+
+    /// Grants a permit, whatever the limit.
+    pub fn grant(&mut self, priority: Priority, lease: Duration, now: Timestamp) -> PermitId {
+        self.last_id = self.last_id.saturating_add(1);
+        let permit = Permit { granted: now, expires: now + lease, priority, content: false, straggler: false };
+        self.permits.insert(PermitId(self.last_id), permit);
+        PermitId(self.last_id)
+    }
+
+    /// The permit, if its lease has not ended.
+    #[must_use]
+    pub fn get(&self, id: PermitId) -> Option<Permit> {
+        self.permits.get(&id).copied()
+    }
+
+    /// Lets the lease run anew; false if it has ended.
+    pub fn renew(&mut self, id: PermitId, lease: Duration, now: Timestamp) -> bool {
+        self.permits.get_mut(&id).map(|permit| permit.expires = now + lease).is_some()
+    }
+
+    /// Takes the permit back.
+    pub fn release(&mut self, id: PermitId) -> Option<Permit> {
+        self.permits.remove(&id)
+    }
+
+    /// Takes back every permit whose lease has ended. After a clock ran backwards, none lasts longer than `longest` from now.
+    pub fn expire(&mut self, longest: Duration, now: Timestamp) -> Vec<PermitId> {
+        for permit in self.permits.values_mut() {
+            permit.expires = permit.expires.min(now + longest);
+        }
+        let ended: Vec<_> =
+            self.permits.iter().filter(|(_, permit)| permit.expires <= now).map(|(id, _)| *id).collect();
+        for id in &ended {
+            self.permits.remove(id);
+        }
+        ended
+    }
+
+    /// How many calls started after `since` and no later than `until`, and have neither failed nor come to content.
+    #[must_use]
+    pub fn undecided(&self, since: Timestamp, until: Timestamp) -> u32 {
+        count(self.permits.values().filter(|permit| {
+            !permit.content && !permit.straggler && permit.granted >= since && permit.granted <= until
+        }))
+    }
+
+    /// First content: remembers how long it took, and raises the limit if that is in use.
+    pub fn content(&mut self, id: PermitId, now: Timestamp, settings: &PaceSettings) {
+        let Some(permit) = self.permits.get_mut(&id) else { return };
+        permit.content = true;
+        self.first_content_ms = average(self.first_content_ms, now.since(permit.granted));
+        let (straggler, limit) = (permit.straggler, self.limit(settings));
+        if straggler || self.current().saturating_mul(2) < limit {
+            return;
+        }
+        match self.careful {
+            Some(successes) if successes.saturating_add(1) < limit => self.careful = Some(successes.saturating_add(1)),
+            Some(_) => (self.limit, self.careful) = (Some(limit.saturating_add(1).min(settings.max())), Some(0)),
+            None => self.limit = Some(limit.saturating_add(1).min(settings.max())),
+        }
+    }
+
+    /// A call ended well: remembers how long it took.
+    pub fn finished(&mut self, permit: Permit, now: Timestamp) {
+        self.call_ms = average(self.call_ms, now.since(permit.granted));
+    }
+
+    /// An overload: cuts the limit, at most once per latency. `successes` came in the last `covered`.
+    pub fn cut(&mut self, successes: u32, covered: Duration, now: Timestamp, settings: &PaceSettings) {
+        let limit = self.limit(settings);
+        self.last_cut = self.last_cut.min(now);
+        if now.since(self.last_cut) < self.latency() {
+            return;
+        }
+        let borne = u64::from(successes).saturating_mul(millis(self.call())).div_ceil(millis(covered).max(1_000));
+        let cut = (limit * CUT_TENTHS / 10).max(u32::try_from(borne).unwrap_or(u32::MAX)).clamp(1, limit);
+        (self.limit, self.careful, self.last_cut) = (Some(cut), Some(0), now);
+    }
+
+    /// The breaker tripped: all that is on its way belongs to the past, and the next start is slow.
+    pub fn trip(&mut self) {
+        for permit in self.permits.values_mut() {
+            permit.straggler = true;
+        }
+        (self.limit, self.careful) = (Some(1), None);
+    }
+
+    /// From grant to first content, about; kept within bounds that make sense as a pace.
+    #[must_use]
+    pub fn latency(&self) -> Duration {
+        pace(self.first_content_ms)
+    }
+
+    /// From grant to the end, about.
+    #[must_use]
+    pub fn call(&self) -> Duration {
+        pace(self.call_ms.max(self.first_content_ms))
+    }
+
+    fn current(&self) -> u32 {
+        count(self.permits.values().filter(|permit| !permit.straggler))
+    }
+}
+
+fn count<'a>(permits: impl Iterator<Item = &'a Permit>) -> u32 {
+    u32::try_from(permits.count()).unwrap_or(u32::MAX)
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
+fn average(before: u32, sample: Duration) -> u32 {
+    let sample = u32::try_from(millis(sample)).unwrap_or(u32::MAX).max(1);
+    if before == 0 {
+        return sample;
+    }
+    u32::try_from((u64::from(before) * 7 + u64::from(sample)) / 8).unwrap_or(u32::MAX)
+}
+
+fn pace(ms: u32) -> Duration {
+    let ms = if ms == 0 { UNKNOWN_MS } else { ms };
+    Duration::from_millis(ms.clamp(PACE_MS.0, PACE_MS.1).into())
+}
+
+/// × 0.7.
+const CUT_TENTHS: u32 = 7;
+/// What a call takes while none has been seen.
+const UNKNOWN_MS: u32 = 2_000;
+/// No pace is quicker (a queue wakes in whole seconds) or slower (nobody should sleep through a recovery).
+const PACE_MS: (u32, u32) = (250, 10_000);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEASE: Duration = Duration::from_secs(120);
+
+    fn at(ms: u64) -> Timestamp {
+        Timestamp::from_millis(1_700_000_000_000 + ms)
+    }
+
+    fn fill(in_flight: &mut InFlight, settings: &PaceSettings, now: Timestamp) -> Vec<PermitId> {
+        let mut granted = Vec::new();
+        while !in_flight.full(settings) {
+            granted.push(in_flight.grant(Priority::Medium, LEASE, now));
+        }
+        granted
+    }
+
+    /// One window: everything that fits is granted, comes to content and ends.
+    fn window(in_flight: &mut InFlight, settings: &PaceSettings, now: Timestamp) -> usize {
+        let granted = fill(in_flight, settings, now);
+        for &id in &granted {
+            in_flight.content(id, now + Duration::from_millis(500), settings);
+        }
+        for &id in &granted {
+            let permit = in_flight.release(id).unwrap();
+            in_flight.finished(permit, now + Duration::from_secs(1));
+        }
+        granted.len()
+    }
+
+    #[test]
+    fn the_limit_starts_at_8_and_doubles_per_success_window_up_to_the_maximum() {
+        let (mut in_flight, settings) = (InFlight::default(), PaceSettings::default());
+        let sizes: Vec<_> = (0..8).map(|round| window(&mut in_flight, &settings, at(round * 1000))).collect();
+        assert_eq!(sizes, [8, 16, 32, 64, 128, 256, 512, 512]);
+        let (mut in_flight, settings) = (InFlight::default(), PaceSettings { max_in_flight: Some(5), ..settings });
+        assert_eq!([(); 2].map(|()| window(&mut in_flight, &settings, at(0))), [5, 5]);
+    }
+
+    #[test]
+    fn after_a_trip_it_starts_at_1_and_stragglers_do_not_count() {
+        let (mut in_flight, settings) = (InFlight::default(), PaceSettings::default());
+        let before = fill(&mut in_flight, &settings, at(0));
+        in_flight.trip();
+        let sizes: Vec<_> = (0..4).map(|_| window(&mut in_flight, &settings, at(0))).collect();
+        assert_eq!(sizes, [1, 2, 4, 8]);
+        assert!(before.iter().all(|&id| in_flight.get(id).unwrap().straggler));
+        assert_eq!(in_flight.live(at(0)), 8);
+    }
+
+    #[test]
+    fn a_limit_that_is_not_used_does_not_rise() {
+        let (mut in_flight, settings) = (InFlight::default(), PaceSettings::default());
+        for _ in 0..100 {
+            let id = in_flight.grant(Priority::High, LEASE, at(0));
+            in_flight.content(id, at(10), &settings);
+            in_flight.release(id);
+        }
+        assert_eq!(in_flight.limit(&settings), 8);
+    }
+
+    #[test]
+    fn an_overload_cuts_once_per_latency_and_then_the_limit_rises_by_one_per_window() {
+        let (mut in_flight, settings) = (InFlight::default(), PaceSettings::default());
+        window(&mut in_flight, &settings, at(0));
+        window(&mut in_flight, &settings, at(0));
+        assert_eq!((in_flight.limit(&settings), in_flight.latency()), (32, Duration::from_millis(500)));
+        for (ms, limit) in [(10_000, 22), (10_001, 22), (10_499, 22), (10_500, 15), (20_000, 10)] {
+            in_flight.cut(0, Duration::from_secs(60), at(ms), &settings);
+            assert_eq!(in_flight.limit(&settings), limit, "{ms} ms");
+        }
+        let sizes: Vec<_> = (30..33).map(|round| window(&mut in_flight, &settings, at(round * 1000))).collect();
+        assert_eq!(sizes, [10, 11, 12]);
+    }
+
+    #[test]
+    fn a_cut_never_goes_below_what_succeeded() {
+        let (mut in_flight, settings) = (InFlight::default(), PaceSettings::default());
+        window(&mut in_flight, &settings, at(0));
+        // 900 successes of a second each in a minute kept 15 slots busy.
+        for ms in [10_000, 20_000, 30_000] {
+            in_flight.cut(900, Duration::from_secs(60), at(ms), &settings);
+        }
+        assert_eq!(in_flight.limit(&settings), 15);
+        // And it never raises.
+        in_flight.cut(90_000, Duration::from_secs(60), at(40_000), &settings);
+        assert_eq!(in_flight.limit(&settings), 15);
+    }
+
+    #[test]
+    fn a_lease_ends_unless_it_is_renewed_and_a_clock_that_ran_back_does_not_lengthen_it() {
+        let mut in_flight = InFlight::default();
+        let (dies, lives) =
+            (in_flight.grant(Priority::Low, LEASE, at(0)), in_flight.grant(Priority::Low, LEASE, at(0)));
+        assert!(in_flight.renew(lives, LEASE, at(60_000)));
+        assert_eq!(in_flight.expire(LEASE, at(119_999)), []);
+        assert_eq!(in_flight.expire(LEASE, at(120_000)), [dies]);
+        assert!(!in_flight.renew(dies, LEASE, at(120_000)));
+        let early = Timestamp::from_millis(1_000);
+        assert_eq!(in_flight.expire(LEASE, early), []);
+        assert_eq!(in_flight.expire(LEASE, early + LEASE), [lives]);
+    }
+
+    #[test]
+    fn undecided_are_those_that_started_no_later_and_have_neither_failed_nor_come_to_content() {
+        let (mut in_flight, settings) = (InFlight::default(), PaceSettings::default());
+        let [_, _, content, ended, _] = [0, 10, 20, 30, 40].map(|ms| in_flight.grant(Priority::Low, LEASE, at(ms)));
+        in_flight.content(content, at(50), &settings);
+        in_flight.release(ended);
+        assert_eq!(in_flight.undecided(at(0), at(40)), 3);
+        assert_eq!(in_flight.undecided(at(5), at(39)), 1);
+        in_flight.trip();
+        assert_eq!(in_flight.undecided(at(0), at(40)), 0);
+    }
+}
