@@ -26,6 +26,7 @@ use crate::policy::retry_after;
 use crate::policy::time::Timestamp;
 
 use super::raw::Fields;
+use super::wording::{describe, identifier, sanitise, sentence};
 
 /// Why a call did not end in an answer, with everything that a log, a status and the next decision need.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -125,8 +126,12 @@ pub fn classify(status: u16, headers: &Headers, body: &[u8], now: Timestamp) -> 
     let error = ErrorBody::parse(body);
     let should_retry = headers.should_retry();
     let cause = cause_of(status, should_retry, &error);
-    let failure =
-        error.into_failure(cause, || format!("The upstream answered {status} with {}.", describe(headers, body)));
+    let failure = if error.kind.is_some() {
+        error.into_failure(cause, || sentence(cause).to_owned())
+    } else {
+        let body = describe(headers.content_type.as_deref(), body);
+        error.into_failure(cause, || format!("The upstream answered {status} with {body}."))
+    };
     Failure {
         status: Some(status),
         retry_after: retry_after::parse(headers.retry_after_ms.as_deref(), headers.retry_after.as_deref(), now),
@@ -228,72 +233,11 @@ impl ErrorBody {
     }
 }
 
-/// What the body was, in words that quote nothing of it.
-fn describe(headers: &Headers, body: &[u8]) -> &'static str {
-    let html = headers.content_type.as_deref().is_some_and(|kind| kind.to_ascii_lowercase().contains("html"));
-    let first = body.iter().find(|byte| !byte.is_ascii_whitespace());
-    match first {
-        None => "an empty body",
-        Some(b'<') => "a web page instead of JSON",
-        Some(_) if html => "a web page instead of JSON",
-        Some(b'{') => "JSON that says neither an answer nor an error",
-        Some(_) => "a body that is not JSON",
-    }
-}
-
-/// What to tell a person about a cause when the upstream itself says nothing.
-const fn sentence(cause: Cause) -> &'static str {
-    match cause {
-        Cause::Overloaded => "The upstream is overloaded.",
-        Cause::RateLimited => "The upstream's rate limit for this account is reached.",
-        Cause::Acceleration => "The account's usage grows faster than the upstream allows.",
-        Cause::SpendCap => "The account's spend limit is reached.",
-        Cause::ServerError => "The upstream failed with an internal error.",
-        Cause::UpstreamTimeout => "The upstream took too long and gave up.",
-        Cause::Conflict => "The upstream reported a conflict with another request.",
-        Cause::ConnectionFailed => "The connection to the upstream failed before it had answered anything.",
-        Cause::HeadersTimeout => "The upstream did not begin to answer in time.",
-        Cause::IdleTimeout => "The upstream stopped sending in the middle of its answer.",
-        Cause::TotalTimeout => "The answer took longer than one call may take.",
-        Cause::Truncated => "The upstream's answer ended before it was complete.",
-        Cause::MalformedAnswer => "The upstream answered with something that is not a Messages answer.",
-        Cause::InvalidRequest => "The upstream refused the request as invalid.",
-        Cause::AuthenticationFailed => "The upstream does not accept the API key.",
-        Cause::BillingFailed => "The upstream reports a problem with the account's billing.",
-        Cause::PermissionDenied => "The API key may not do this.",
-        Cause::NotFound => "The upstream does not know this model or address.",
-        Cause::RequestTooLarge => "The request is larger than the upstream accepts.",
-        Cause::Rejected => "The upstream refused the request.",
-    }
-}
-
-/// `text`, if it can be an identifier: visible ASCII, and no longer than one.
-fn identifier(text: &str) -> Option<String> {
-    let fits = (1..=MAX_IDENTIFIER_BYTES).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic());
-    fits.then(|| text.to_owned())
-}
-
-/// At most `max` characters of `text` on one line, without characters that could rewrite a terminal or a log line.
-pub(super) fn sanitise(text: &str, max: usize) -> String {
-    let unsafe_to_show = |c: char| {
-        c.is_control()
-            || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{200e}' | '\u{200f}' | '\u{feff}')
-    };
-    let mut shown: String = text.trim().chars().take(max).map(|c| if unsafe_to_show(c) { ' ' } else { c }).collect();
-    if text.trim().chars().nth(max).is_some() {
-        shown.pop();
-        shown.push('…');
-    }
-    shown
-}
-
 /// How much of an error's body can matter. Real ones have a few hundred bytes.
 pub const MAX_BODY_BYTES: usize = 64 * 1024;
 
 /// Long enough for the longest rate-limit sentence, short enough for a log line and a status.
 pub const MAX_MESSAGE_CHARS: usize = 500;
-
-const MAX_IDENTIFIER_BYTES: usize = 128;
 
 #[cfg(test)]
 mod tests {
@@ -477,10 +421,12 @@ mod tests {
             (&none, "\n<html>secret", "The upstream answered 502 with a web page instead of JSON."),
             (&html, "secret", "The upstream answered 502 with a web page instead of JSON."),
             (&none, "secret", "The upstream answered 502 with a body that is not JSON."),
-            (&none, r#"{"secret":1}"#, "The upstream answered 502 with JSON that says neither an answer nor an error."),
+            (&none, r#"{"secret":1}"#, "The upstream answered 502 with JSON that names no error."),
         ] {
             assert_eq!(classify(502, headers, body.as_bytes(), NOW).message, expected);
         }
+        let wordless = r#"{"error":{"type":"overloaded_error"}}"#;
+        assert_eq!(classify(529, &none, wordless.as_bytes(), NOW).message, "The upstream is overloaded.");
     }
 
     #[test]

@@ -7,11 +7,14 @@
 //!
 //! | module | decides |
 //! | --- | --- |
+//! | [`request`] | whether a Messages body can be sent at all, and what its calls consist of |
 //! | [`sse`] | where one server-sent event ends and the next begins |
 //! | [`response`] | what Message a stream amounts to, and whether it is complete |
 //! | [`failure`] | which cause a failed call has |
 
 pub mod failure;
 mod raw;
+pub mod request;
 pub mod response;
 pub mod sse;
+mod wording;
