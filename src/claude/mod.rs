@@ -8,10 +8,12 @@
 //! | module | decides |
 //! | --- | --- |
 //! | [`request`] | whether a Messages body can be sent at all, and what its calls consist of |
+//! | [`betas`] | whether an `anthropic-beta` header can be passed on |
 //! | [`sse`] | where one server-sent event ends and the next begins |
 //! | [`response`] | what Message a stream amounts to, and whether it is complete |
 //! | [`failure`] | which cause a failed call has |
 
+pub mod betas;
 pub mod failure;
 mod raw;
 pub mod request;
