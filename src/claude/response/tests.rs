@@ -228,6 +228,18 @@ fn first_content_is_reported_once_and_an_empty_start_is_none() {
 }
 
 #[test]
+fn only_text_blocks_add_to_the_live_text() {
+    for (start, live) in
+        [(r#"{"type":"text","text":"a"}"#, ["a", "b"]), (r#"{"type":"hologram","text":"a"}"#, ["", ""])]
+    {
+        let mut assembler = Assembler::new();
+        assembler.feed(&event(START)).unwrap();
+        assert_eq!(assembler.feed(&event(&block_start(0, start))).unwrap().text, live[0]);
+        assert_eq!(assembler.feed(&event(&text_delta(0, "b"))).unwrap().text, live[1]);
+    }
+}
+
+#[test]
 fn an_error_in_the_stream_is_a_failure_before_and_after_content() {
     let overloaded = r#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}"#;
     let mut events = stream(&[(r#"{"type":"text","text":""}"#, &[r#"{"type":"text_delta","text":"a"}"#])], "end_turn");
@@ -265,6 +277,8 @@ fn an_answer_is_complete_only_if_it_says_so() {
 #[test]
 fn what_never_was_a_messages_stream_is_malformed_and_not_truncated() {
     assert_eq!(cause(&[""; 0]), Err(Cause::MalformedAnswer));
+    assert_eq!(cause(&[r#"{"hello":"world"}"#]), Err(Cause::MalformedAnswer));
+    assert_eq!(cause(&[r#"{"type":"ping"}"#]), Err(Cause::Truncated));
     let mut decoder = Decoder::new();
     let page = b"<html>\n\n<p>data: none</p>\n\n</html>";
     assert_eq!(decoder.push(page).unwrap(), []);
