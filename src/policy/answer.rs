@@ -57,6 +57,10 @@ pub enum HoldReason {
     SpendCap,
     /// As many calls are in flight as the upstream has shown to bear.
     InFlightLimit,
+    /// The gate itself does not answer.
+    GateUnavailable,
+    /// The delivery has too little time left to begin a call.
+    DeliveryBudget,
 }
 
 impl HoldReason {
@@ -69,6 +73,8 @@ impl HoldReason {
             Self::RetryAfter => "retry_after",
             Self::SpendCap => "spend_cap",
             Self::InFlightLimit => "in_flight_limit",
+            Self::GateUnavailable => "gate_unavailable",
+            Self::DeliveryBudget => "delivery_budget",
         }
     }
 }

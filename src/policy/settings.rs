@@ -212,7 +212,8 @@ impl DegradedSettings {
 pub struct GateSettings {
     /// How long a permit lives without being renewed: the configuration's `lease_seconds`. Seconds, default 120.
     pub lease_seconds: u32,
-    /// How often one call tries whether a spend cap is over. Seconds, default 900; no key yet, but short in tests.
+    /// How often one call tries whether a spend cap is over. the configuration's `spend_cap_retry_seconds`.
+    /// Seconds, default 900.
     pub spend_cap_retry_seconds: u32,
     /// The breaker.
     pub breaker: BreakerSettings,
