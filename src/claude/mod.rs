@@ -15,7 +15,7 @@
 
 pub mod betas;
 pub mod failure;
-mod raw;
+pub mod raw;
 pub mod request;
 pub mod response;
 pub mod sse;

@@ -12,16 +12,20 @@ use serde_json::value::RawValue;
 
 /// The members of an object, in order, borrowed from its text. Of two members with one name the first counts.
 #[derive(Debug, Default)]
-pub(super) struct Fields<'a>(pub(super) Vec<(Cow<'a, str>, &'a RawValue)>);
+pub struct Fields<'a>(pub Vec<(Cow<'a, str>, &'a RawValue)>);
 
 impl<'a> Fields<'a> {
-    /// The members of the object that `text` is; an error if it is anything else, or has over [`MAX_FIELDS`] members.
-    pub(super) fn parse(text: &'a str) -> serde_json::Result<Self> {
+    /// The members of the object that `text` is.
+    ///
+    /// # Errors
+    /// If it is anything else, or has over [`MAX_FIELDS`] members.
+    pub fn parse(text: &'a str) -> serde_json::Result<Self> {
         serde_json::from_str(text)
     }
 
     /// The value of `name`.
-    pub(super) fn get(&self, name: &str) -> Option<&'a RawValue> {
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&'a RawValue> {
         self.0.iter().find(|(key, _)| key == name).map(|(_, value)| *value)
     }
 
@@ -163,4 +167,4 @@ impl<'de: 'a, 'a> Deserialize<'de> for Fields<'a> {
 }
 
 /// No object of the protocol has a tenth of this; without a bound, eight megabytes of `"":0,` would become sixty of list.
-pub(super) const MAX_FIELDS: usize = 256;
+pub const MAX_FIELDS: usize = 256;

@@ -3,7 +3,7 @@
 use super::super::raw::{self, Fields};
 
 /// Something that is wrong with a request, and where.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Problem {
     /// The place, as a path: `request.messages[2].role`.
     pub place: String,

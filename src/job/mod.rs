@@ -1,0 +1,19 @@
+//! The job: what was asked, how far it has come, and what happens next. Pure data and pure steps; the Job object in the
+//! edge ring stores what these functions return and does the effects they name.
+
+pub mod envelope;
+pub mod history;
+pub mod id;
+pub mod record;
+pub mod schedule;
+pub mod settlement;
+pub mod spec;
+pub mod state;
+
+pub use envelope::Envelope;
+pub use id::JobId;
+pub use record::{Begun, Claim, Claimed, Record, Renewal, Settled, Token};
+pub use schedule::{Effect, Timing};
+pub use settlement::{Ending, Settlement, Then};
+pub use spec::Spec;
+pub use state::{FailReason, State};

@@ -1,0 +1,383 @@
+//! A job's record and its steps: claim, begin, renew, settle, cancel.
+//!
+//! The record alone says what is true; queue messages are only alarm clocks. A message may claim its own *turn* and no
+//! other, so that lost, late and doubled messages are all harmless. A claim hands out a *fencing token*: whatever an older
+//! holder reports later is void, which is what keeps a job from having two answers. The *lease* says how long the holder
+//! is believed to live; a call outlasting it renews it.
+//!
+//! Effects (sending messages, publishing, erasing) are not done here: `schedule` derives them from the record.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::history::{self, Entry};
+use super::id::JobId;
+use super::schedule::{Announcement, Publication, Timing};
+use super::settlement::{Ending, Settlement, Then};
+use super::spec::Spec;
+use super::state::{FailReason, State};
+use crate::policy::presets::Preset;
+use crate::policy::priority::Priority;
+use crate::policy::time::{Timestamp, millis};
+
+/// Everything that is known of a job, but for its request and its answer, which are kept beside it, raw.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Record {
+    v: u32,
+    /// The job's name.
+    pub id: JobId,
+    /// Whose job it is.
+    pub client: String,
+    /// What was asked for.
+    pub spec: Spec,
+    /// A digest of the whole submission: the same idempotency key with another one is a conflict.
+    pub fingerprint: String,
+    /// Where it stands.
+    pub state: State,
+    /// Rises with every change that a watcher can see; the status' ETag.
+    pub revision: u64,
+    /// Passes over the ladder that ended in a retryable failure.
+    pub attempts: u32,
+    /// Upstream requests.
+    pub calls: u32,
+    /// Those of them that do not count towards `max_calls`: overloaded probes.
+    pub uncounted_calls: u32,
+    /// The failed calls.
+    pub history: Vec<Entry>,
+    /// When it was submitted.
+    pub created_at: Timestamp,
+    /// When it last changed visibly.
+    pub updated_at: Timestamp,
+    /// No wait goes past this.
+    pub deadline_at: Timestamp,
+    /// When it ended.
+    pub finished_at: Option<Timestamp>,
+    /// Whether the app had its content erased.
+    pub erased: bool,
+    pub(super) turn: u64,
+    pub(super) wake_at: Timestamp,
+    pub(super) nudges: u32,
+    pub(super) announcement: Announcement,
+    pub(super) lease: Option<Lease>,
+    last_token: Token,
+    pub(super) publication: Publication,
+}
+
+/// Proof of a claim; a later claim makes it void.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Token(u64);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Lease {
+    token: Token,
+    pub(super) until: Timestamp,
+}
+
+/// The answer to a message that wants its turn.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Claim {
+    /// The turn is yours.
+    Claimed(Claimed),
+    /// The job is over: acknowledge.
+    Finished,
+    /// The message is for another turn: acknowledge.
+    StaleTurn,
+    /// Somebody is at it: acknowledge, the holder or the watchdog goes on.
+    Leased,
+    /// The turn has not come yet (a wait longer than a queue can delay): acknowledge, it is sent again.
+    Early,
+}
+
+impl Claim {
+    /// The stable name.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Claimed(_) => "claimed",
+            Self::Finished => "finished",
+            Self::StaleTurn => "stale_turn",
+            Self::Leased => "leased",
+            Self::Early => "early",
+        }
+    }
+}
+
+/// What a consumer needs to know of the job it has claimed.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Claimed {
+    /// The fencing token.
+    pub token: Token,
+    /// The model asked for.
+    pub model: String,
+    /// How urgent it is.
+    pub priority: Priority,
+    /// The backoff preset.
+    pub preset: Option<Preset>,
+    /// `anthropic-beta`.
+    pub betas: Option<String>,
+    /// Attempts used so far.
+    pub attempts: u32,
+    /// Calls that count towards `max_calls` so far.
+    pub counted_calls: u32,
+    /// How long until the deadline, in milliseconds: durations travel between machines, instants do not.
+    pub remaining_ms: u64,
+    /// The wait that this claim ends (B10).
+    pub waited: Option<Waited>,
+}
+
+/// A wait that is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Waited {
+    /// What was drawn or asked for, in milliseconds; `None` for a wait without a bucket.
+    pub computed_ms: Option<u64>,
+    /// What passed, in milliseconds.
+    pub real_ms: u64,
+}
+
+/// The answer to a consumer that is about to call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Begun {
+    /// Call.
+    Go,
+    /// Do not: the claim is void, or the job is over.
+    Void,
+}
+
+/// The answer to a consumer that is still calling.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Renewal {
+    /// Go on.
+    Renewed,
+    /// Stop: a later claim has taken over.
+    Fenced,
+    /// Stop: the app took the job back.
+    Cancelled,
+}
+
+/// The answer to a settlement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Settled {
+    /// Written.
+    Stored,
+    /// Not written: the claim is void, or the job is over.
+    Void,
+}
+
+impl Record {
+    /// A job as it is when it has just been submitted: turn 1 is due at once.
+    #[must_use]
+    pub fn new(id: JobId, client: String, spec: Spec, fingerprint: String, now: Timestamp) -> Self {
+        let deadline_at = now + Duration::from_secs(spec.deadline_seconds);
+        Self {
+            v: VERSION,
+            id,
+            client,
+            spec,
+            fingerprint,
+            state: State::Received,
+            revision: 1,
+            attempts: 0,
+            calls: 0,
+            uncounted_calls: 0,
+            history: Vec::new(),
+            created_at: now,
+            updated_at: now,
+            deadline_at,
+            finished_at: None,
+            erased: false,
+            turn: 1,
+            wake_at: now,
+            nudges: 0,
+            announcement: Announcement::due(now),
+            lease: None,
+            last_token: Token(0),
+            publication: Publication::Nothing,
+        }
+    }
+
+    /// A message for `turn` wants to be worked on.
+    pub fn claim(&mut self, turn: u64, now: Timestamp, timing: &Timing) -> Claim {
+        if self.state.is_terminal() {
+            return Claim::Finished;
+        }
+        if turn != self.turn {
+            return Claim::StaleTurn;
+        }
+        if self.lease.is_some_and(|lease| lease.until > now) {
+            return Claim::Leased;
+        }
+        if self.wake_at > now + EARLY_SLACK {
+            self.announcement = Announcement::due(now);
+            return Claim::Early;
+        }
+        let token = Token(self.last_token.0.saturating_add(1));
+        self.last_token = token;
+        self.lease = Some(Lease { token, until: now + timing.lease });
+        let waited = self.history.last_mut().filter(|entry| entry.real_wait_ms.is_none()).map(|entry| {
+            let real_ms = millis(now.since(entry.at));
+            entry.real_wait_ms = Some(real_ms);
+            Waited { computed_ms: entry.computed_wait_ms, real_ms }
+        });
+        Claim::Claimed(Claimed {
+            token,
+            model: self.spec.model.clone(),
+            priority: self.spec.priority,
+            preset: self.spec.preset,
+            betas: self.spec.betas.clone(),
+            attempts: self.attempts,
+            counted_calls: self.calls.saturating_sub(self.uncounted_calls),
+            remaining_ms: millis(self.deadline_at.after(now)),
+            waited,
+        })
+    }
+
+    /// The holder of `token` is about to call `model`. Recorded before the call is made: a call whose holder dies is
+    /// still counted, so that a request that kills its consumer ends by `max_calls`.
+    pub fn begin(&mut self, token: Token, model: String, now: Timestamp, timing: &Timing) -> Begun {
+        match self.renew(token, now, timing) {
+            Renewal::Renewed => {
+                self.calls = self.calls.saturating_add(1);
+                self.enter(State::Generating { model }, now);
+                Begun::Go
+            }
+            Renewal::Fenced | Renewal::Cancelled => Begun::Void,
+        }
+    }
+
+    /// The holder of `token` is still calling: its lease starts anew.
+    pub fn renew(&mut self, token: Token, now: Timestamp, timing: &Timing) -> Renewal {
+        if self.state == State::Cancelled {
+            return Renewal::Cancelled;
+        }
+        match self.lease.as_mut().filter(|lease| lease.token == token) {
+            // A lease that has run out is renewed all the same while nobody else has claimed the turn.
+            Some(lease) if !self.state.is_terminal() => {
+                lease.until = now + timing.lease;
+                Renewal::Renewed
+            }
+            _ => Renewal::Fenced,
+        }
+    }
+
+    /// The holder of `token` has seen the first content.
+    pub fn refine(&mut self, token: Token, now: Timestamp, timing: &Timing) -> Renewal {
+        let renewal = self.renew(token, now, timing);
+        if renewal == Renewal::Renewed
+            && let State::Generating { model } = &self.state
+        {
+            self.enter(State::Refining { model: model.clone() }, now);
+        }
+        renewal
+    }
+
+    /// The holder of `token` is finished with this delivery.
+    pub fn settle(&mut self, token: Token, settlement: Settlement, now: Timestamp) -> Settled {
+        if self.state.is_terminal() || self.lease.is_none_or(|lease| lease.token != token) {
+            return Settled::Void;
+        }
+        self.lease = None;
+        if let Some(call) = settlement.failed_call {
+            self.attempts = self.attempts.saturating_add(u32::from(call.costs_attempt));
+            self.uncounted_calls = self.uncounted_calls.saturating_add(u32::from(!call.costs_call));
+            let entry = Entry {
+                at: now,
+                model: call.model,
+                cause: call.cause,
+                status: call.status,
+                request_id: call.request_id,
+                costs_attempt: call.costs_attempt,
+                computed_wait_ms: call.computed_wait_ms,
+                real_wait_ms: None,
+            };
+            history::push(&mut self.history, entry);
+        }
+        match settlement.then {
+            Then::Retry { cause, wait_ms } => self.wait(State::Retrying { cause }, wait_ms, now),
+            Then::Hold { reason, wait_ms } => self.wait(State::Held { reason }, wait_ms, now),
+            Then::End(Ending::Done { model_used }) => self.finish(State::Done { model_used }, now),
+            Then::End(Ending::Failed { reason, cause, error_type, message }) => {
+                self.finish(State::Failed { reason, cause, error_type, message }, now);
+            }
+        }
+        Settled::Stored
+    }
+
+    /// The app takes the job back. A finished job keeps its state and loses its content.
+    pub fn cancel(&mut self, now: Timestamp) {
+        if !self.state.is_terminal() {
+            self.lease = None;
+            self.enter(State::Cancelled, now);
+            self.finished_at = Some(now);
+        }
+        self.erased = true;
+        self.spec.metadata = None;
+        self.publication = self.publication.withdraw(now);
+    }
+
+    /// Whether there is nothing left to show: it was finished, and then erased. A job that was cancelled still says so.
+    #[must_use]
+    pub fn is_gone(&self) -> bool {
+        self.erased && self.state != State::Cancelled
+    }
+
+    /// The turn's message has died in the queue: send it again, a while later.
+    pub fn revive(&mut self, turn: u64, now: Timestamp) {
+        if !self.state.is_terminal() && turn == self.turn && self.lease.is_none() {
+            self.wake_at = self.wake_at.max(now + REVIVAL_DELAY);
+            self.announcement = Announcement::due(now);
+        }
+    }
+
+    /// How long until the job is looked at again, while it waits; `None` while it is worked on or over.
+    #[must_use]
+    pub fn next_check(&self, now: Timestamp) -> Option<Duration> {
+        matches!(self.state, State::Retrying { .. } | State::Held { .. }).then(|| self.wake_at.after(now))
+    }
+
+    /// The deadline has passed with nobody at work.
+    pub(super) fn expire(&mut self, now: Timestamp) {
+        let cause = match &self.state {
+            State::Retrying { cause } => Some(*cause),
+            _ => self.history.last().map(|entry| entry.cause),
+        };
+        let message = "the job's deadline passed before Claude could answer it; submit it again, with a longer deadline_seconds if it may wait";
+        let state =
+            State::Failed { reason: FailReason::DeadlineExceeded, cause, error_type: None, message: message.into() };
+        self.finish(state, now);
+    }
+
+    fn wait(&mut self, state: State, wait_ms: u64, now: Timestamp) {
+        self.turn = self.turn.saturating_add(1);
+        self.nudges = 0;
+        self.wake_at = now + Duration::from_millis(wait_ms);
+        self.announcement = Announcement::due(now);
+        self.enter(state, now);
+    }
+
+    fn finish(&mut self, state: State, now: Timestamp) {
+        self.enter(state, now);
+        self.lease = None;
+        self.finished_at = Some(now);
+        self.publication = Publication::due(now);
+    }
+
+    fn enter(&mut self, state: State, now: Timestamp) {
+        self.state = state;
+        self.revision = self.revision.saturating_add(1);
+        self.updated_at = now;
+    }
+}
+
+const VERSION: u32 = 1;
+
+/// Messages may come a little before their time; a wait of at least this much is no accident.
+const EARLY_SLACK: Duration = Duration::from_secs(2);
+
+/// A message dies after 100 deliveries that could not even reach the Job object: no hurry.
+const REVIVAL_DELAY: Duration = Duration::from_secs(60);

@@ -1,0 +1,214 @@
+//! What has to happen for a job next, and when: the Job object's alarm, as data.
+//!
+//! The alarm is watchdog (a turn whose message does not come is sent again), outbox (messages and the published result,
+//! until they are taken) and undertaker (everything is deleted when the retention is over). [`Record::tick`] is asked
+//! after every event and by the alarm; whatever it answers may be done twice without harm, and is asked for again until
+//! [`Record::announced`] or [`Record::published`] says that it worked.
+//!
+//! The object sends its own messages, instead of the consumer that settled: a settlement and the sending of the next turn
+//! are then one step that cannot be torn (docs/adr/0002).
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::envelope::Envelope;
+use super::record::Record;
+use crate::policy::priority::Priority;
+use crate::policy::time::{Timestamp, millis};
+
+/// The durations that a job's schedule needs, from configuration.
+#[derive(Clone, Copy, Debug)]
+pub struct Timing {
+    /// How long a consumer is believed to live without a word from it.
+    pub lease: Duration,
+    /// How long a turn's message may be overdue before it is sent again; doubles each time.
+    pub watchdog: Duration,
+    /// How long a finished job is kept.
+    pub retention: Duration,
+}
+
+/// Something for the edge to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Put the turn's message into its queue, then call [`Record::announced`].
+    Announce {
+        /// Which queue.
+        priority: Priority,
+        /// The message.
+        envelope: Envelope,
+        /// Its delay.
+        delay_seconds: u32,
+    },
+    /// Write the finished job to KV, to live for so many seconds, then call [`Record::published`].
+    Publish {
+        /// The entry's time to live.
+        ttl_seconds: u64,
+    },
+    /// Delete the finished job from KV, then call [`Record::published`].
+    Withdraw,
+    /// Delete everything that is stored for this job.
+    Erase,
+}
+
+/// Whether the current turn's message is in the queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Announcement {
+    /// To be sent at this moment, after so many failures.
+    Due { at: Timestamp, failures: u32 },
+    /// The queue has it since then.
+    Sent { at: Timestamp },
+}
+
+impl Announcement {
+    pub(super) const fn due(at: Timestamp) -> Self {
+        Self::Due { at, failures: 0 }
+    }
+}
+
+/// Whether KV has the finished job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Publication {
+    /// There is nothing to publish, or it is gone.
+    Nothing,
+    /// To be written at this moment, after so many failures.
+    Due { at: Timestamp, failures: u32 },
+    /// Written.
+    Published,
+    /// To be deleted at this moment, after so many failures.
+    Withdrawing { at: Timestamp, failures: u32 },
+}
+
+impl Publication {
+    pub(super) const fn due(at: Timestamp) -> Self {
+        Self::Due { at, failures: 0 }
+    }
+
+    /// What is left to do once the content has been erased. Also withdrawn when the write is still due: it may have
+    /// reached KV with its answer lost.
+    pub(super) const fn withdraw(self, at: Timestamp) -> Self {
+        match self {
+            Self::Nothing => Self::Nothing,
+            Self::Due { .. } | Self::Published | Self::Withdrawing { .. } => Self::Withdrawing { at, failures: 0 },
+        }
+    }
+}
+
+impl Record {
+    /// What is due at `now`. Each effect is put off by a growing delay before it is handed out, so that one that is lost
+    /// comes again.
+    pub fn tick(&mut self, now: Timestamp, timing: &Timing) -> Vec<Effect> {
+        if let Some(finished_at) = self.finished_at {
+            return self.tick_finished(finished_at, now, timing);
+        }
+        if self.lease.is_some_and(|lease| lease.until <= now) {
+            // The holder is dead or cut off; its own message may have died with it.
+            self.lease = None;
+            self.announcement = Announcement::due(now);
+        }
+        if self.lease.is_some() {
+            return Vec::new();
+        }
+        if self.deadline_at <= now {
+            self.expire(now);
+            return self.tick_finished(now, now, timing);
+        }
+        if let Announcement::Sent { at } = self.announcement
+            && self.overdue_at(at, timing) <= now
+        {
+            self.nudges = self.nudges.saturating_add(1);
+            self.announcement = Announcement::due(now);
+        }
+        match self.announcement {
+            Announcement::Due { at, failures } if at <= now => {
+                self.announcement = Announcement::Due { at: now + put_off(failures), failures: failures + 1 };
+                let wait = self.wake_at.after(now).min(MAX_QUEUE_DELAY);
+                vec![Effect::Announce {
+                    priority: self.spec.priority,
+                    envelope: Envelope::new(self.id.clone(), self.turn),
+                    delay_seconds: u32::try_from(millis(wait).div_ceil(1000)).unwrap_or(u32::MAX),
+                }]
+            }
+            Announcement::Due { .. } | Announcement::Sent { .. } => Vec::new(),
+        }
+    }
+
+    fn tick_finished(&mut self, finished_at: Timestamp, now: Timestamp, timing: &Timing) -> Vec<Effect> {
+        let over_at = finished_at + timing.retention;
+        if over_at <= now {
+            return vec![Effect::Erase];
+        }
+        match self.publication {
+            Publication::Due { at, failures } if at <= now => {
+                self.publication = Publication::Due { at: now + put_off(failures), failures: failures + 1 };
+                let ttl_seconds = millis(over_at.after(now)).div_ceil(1000).max(MIN_KV_TTL_SECONDS);
+                vec![Effect::Publish { ttl_seconds }]
+            }
+            Publication::Withdrawing { at, failures } if at <= now => {
+                self.publication = Publication::Withdrawing { at: now + put_off(failures), failures: failures + 1 };
+                vec![Effect::Withdraw]
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// The queue has taken the message for `turn`.
+    pub fn announced(&mut self, turn: u64, now: Timestamp) {
+        if turn == self.turn && matches!(self.announcement, Announcement::Due { .. }) {
+            self.announcement = Announcement::Sent { at: now };
+        }
+    }
+
+    /// KV has taken what was due.
+    pub fn published(&mut self) {
+        self.publication = match self.publication {
+            Publication::Due { .. } | Publication::Published => Publication::Published,
+            Publication::Withdrawing { .. } | Publication::Nothing => Publication::Nothing,
+        };
+    }
+
+    /// When [`tick`](Self::tick) wants to be asked again.
+    #[must_use]
+    pub fn next_alarm(&self, timing: &Timing) -> Timestamp {
+        if let Some(finished_at) = self.finished_at {
+            let over_at = finished_at + timing.retention;
+            return match self.publication {
+                Publication::Due { at, .. } | Publication::Withdrawing { at, .. } => over_at.min(at),
+                Publication::Published | Publication::Nothing => over_at,
+            };
+        }
+        if let Some(lease) = self.lease {
+            return lease.until;
+        }
+        let message = match self.announcement {
+            Announcement::Due { at, .. } => at,
+            Announcement::Sent { at } => self.overdue_at(at, timing),
+        };
+        message.min(self.deadline_at)
+    }
+
+    /// When the message that the queue took at `sent_at` counts as lost.
+    fn overdue_at(&self, sent_at: Timestamp, timing: &Timing) -> Timestamp {
+        // A wait that one delay cannot express arrives when the longest delay is over.
+        let expected_at = self.wake_at.max(sent_at).min(sent_at + MAX_QUEUE_DELAY);
+        let patience = timing.watchdog.saturating_mul(1 << self.nudges.min(MAX_DOUBLINGS));
+        expected_at + patience
+    }
+}
+
+/// How long to leave an effect to itself before it is done again: 10 s, doubling to 10 min. A queue that is overloaded
+/// answers after 57 s, so the first repetitions may overlap; both are harmless.
+fn put_off(failures: u32) -> Duration {
+    Duration::from_secs(10).saturating_mul(1 << failures.min(6)).min(Duration::from_secs(600))
+}
+
+/// A queue delays a message by 24 h at most; longer waits are chained.
+const MAX_QUEUE_DELAY: Duration = Duration::from_secs(86_400);
+
+/// KV refuses shorter lives.
+const MIN_KV_TTL_SECONDS: u64 = 60;
+
+/// 600 s doubled six times is over ten hours.
+const MAX_DOUBLINGS: u32 = 6;

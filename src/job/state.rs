@@ -1,0 +1,137 @@
+//! Where a job stands.
+//!
+//! ```text
+//! received → generating → refining → done
+//! received | generating | refining  ⇄  retrying | held
+//! any unfinished → failed{reason} · cancelled
+//! ```
+//! Terminal states never change; a state never moves backwards except into `retrying` and `held`, and on from there.
+
+use serde::{Deserialize, Serialize};
+
+use crate::policy::answer::HoldReason;
+use crate::policy::cause::Cause;
+
+/// A job's state, with its data.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "status", rename_all = "snake_case")]
+pub enum State {
+    /// Stored, and not called yet.
+    Received,
+    /// The upstream has been called.
+    Generating {
+        /// With this model.
+        model: String,
+    },
+    /// The first content has come.
+    Refining {
+        /// From this model.
+        model: String,
+    },
+    /// A call failed, and the next one waits for its backoff.
+    Retrying {
+        /// Why the last call failed.
+        cause: Cause,
+    },
+    /// Waiting without a failed call of its own: the gate lets nobody through.
+    Held {
+        /// Why.
+        reason: HoldReason,
+    },
+    /// The answer is there.
+    Done {
+        /// The model that gave it.
+        model_used: String,
+    },
+    /// There will be no answer.
+    Failed {
+        /// The stable code.
+        reason: FailReason,
+        /// Why the last call failed, if there was one.
+        #[serde(skip_serializing_if = "Option::is_none", default)]
+        cause: Option<Cause>,
+        /// The upstream's error type, where it gave one.
+        #[serde(skip_serializing_if = "Option::is_none", default)]
+        error_type: Option<String>,
+        /// A sentence that a person can read.
+        message: String,
+    },
+    /// The app took it back.
+    Cancelled,
+}
+
+impl State {
+    /// Whether nothing can change any more.
+    #[must_use]
+    pub const fn is_terminal(&self) -> bool {
+        matches!(self, Self::Done { .. } | Self::Failed { .. } | Self::Cancelled)
+    }
+
+    /// The stable code of a failure.
+    #[must_use]
+    pub const fn reason(&self) -> Option<&'static str> {
+        match self {
+            Self::Failed { reason, .. } => Some(reason.name()),
+            _ => None,
+        }
+    }
+
+    /// The stable name, as `status` in the API.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Received => "received",
+            Self::Generating { .. } => "generating",
+            Self::Refining { .. } => "refining",
+            Self::Retrying { .. } => "retrying",
+            Self::Held { .. } => "held",
+            Self::Done { .. } => "done",
+            Self::Failed { .. } => "failed",
+            Self::Cancelled => "cancelled",
+        }
+    }
+}
+
+/// Why a job failed: a stable code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FailReason {
+    /// Every attempt, or every call that one job may make, has been used.
+    AttemptsExhausted,
+    /// The deadline has passed, or the next call could only come after it.
+    DeadlineExceeded,
+    /// The upstream refused the request itself; the cause says how.
+    #[serde(untagged)]
+    Refused(Cause),
+}
+
+impl FailReason {
+    /// The stable name: for a refusal, its cause's.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::AttemptsExhausted => "attempts_exhausted",
+            Self::DeadlineExceeded => "deadline_exceeded",
+            Self::Refused(cause) => cause.name(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_is_stored_under_its_cause_and_comes_back() {
+        for reason in [
+            FailReason::AttemptsExhausted,
+            FailReason::DeadlineExceeded,
+            FailReason::Refused(Cause::SpendCap),
+            FailReason::Refused(Cause::InvalidRequest),
+        ] {
+            let json = serde_json::to_string(&reason).unwrap();
+            assert_eq!(json, format!("\"{}\"", reason.name()));
+            assert_eq!(serde_json::from_str::<FailReason>(&json).unwrap(), reason);
+        }
+    }
+}
