@@ -1,0 +1,7 @@
+//! Our HTTP contract: routes, authentication, what goes in and what comes out, errors.
+
+pub mod auth;
+pub mod error;
+pub mod route;
+pub mod status;
+pub mod submit;

@@ -1,0 +1,492 @@
+//! The deployment's settings, parsed once into types that cannot be wrong.
+//!
+//! Vars and secrets come by name; `POLICY` is one JSON object whose every value may be left out. An unknown key or an
+//! impossible value is never ignored: the Worker answers 503 naming the key until it is mended, and keeps its deliveries.
+//! A setting that is silently without effect is found in the middle of an outage, and then it is too late.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::api::auth::Keys;
+use crate::job::Timing;
+use crate::policy::kinds::{Kind, Kinds};
+use crate::policy::settings::{BackoffSettings, BreakerSettings, DegradedSettings, GateSettings, PaceSettings};
+
+/// Everything a deployment is told.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// `ANTHROPIC_BASE_URL`, without a slash at the end.
+    pub base_url: String,
+    /// `ANTHROPIC_API_KEY`; none for a gateway that adds its own.
+    pub api_key: Option<String>,
+    /// `PRIMARY_MODEL`: what a request that names no model is sent to.
+    pub primary_model: String,
+    /// `FALLBACK_MODEL`: the smaller model.
+    pub fallback_model: String,
+    /// `CLIENT_KEYS` and `ADMIN_KEY`.
+    pub keys: Keys,
+    /// `SIGNING_SECRET`: idempotency keys need it.
+    pub signing_secret: Option<String>,
+    /// `POLICY`.
+    pub policy: Policy,
+    /// The kind table, with the deployment's own rows.
+    pub kinds: Kinds,
+}
+
+/// The absorption policy's settings. Durations are integers with the unit in the name.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Policy {
+    /// Passes over the ladder before a job is exhausted. 1–100, default 5 (C4, B6).
+    pub max_attempts: u32,
+    /// Upstream requests that one job may make. 1–1,000, default 20; at least three per attempt are always allowed.
+    pub max_calls: u32,
+    /// Times that a job may be deferred. 0–10, default 1 (A5).
+    pub max_deferrals: u32,
+    /// How long a job may wait if it does not say. 30–604,800 s, default 86,400 (B14).
+    pub deadline_seconds: u64,
+    /// How long a finished job is kept, from its end. 60–2,592,000 s, default 86,400 (A3).
+    pub retention_seconds: u64,
+    /// How long a consumer is believed to live without a word from it. 1–900 s, default 120.
+    pub lease_seconds: u32,
+    /// How long a turn's message may be overdue before it is sent again, doubling. 1–86,400 s, default 600.
+    pub watchdog_seconds: u64,
+    /// How often one call tries whether a spend cap is over. 1–86,400 s, default 900.
+    pub spend_cap_retry_seconds: u32,
+    /// The limits of one call.
+    pub call: CallSettings,
+    /// When the breaker trips and for how long (A7).
+    pub breaker: BreakerSettings,
+    /// The waits after failures (B2).
+    pub backoff: BackoffSettings,
+    /// Rate and concurrency towards a model (B9).
+    pub pace: PaceSettings,
+    /// When the fallback is preferred (B7).
+    pub degraded: DegradedSettings,
+    /// Peak and off-peak hours (A11, B9).
+    pub hours: HourSettings,
+    /// Deferral of exhausted jobs (A5).
+    pub deferral: DeferralSettings,
+    /// The synchronous path.
+    pub sync: SyncSettings,
+    /// Rows added to the kind table, or replacing its own (A6).
+    pub kinds: BTreeMap<String, Kind>,
+    /// What models can do, by id.
+    pub models: BTreeMap<String, ModelSettings>,
+}
+
+/// The limits of one call.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct CallSettings {
+    /// The whole call. 1–780 s, default 480: a delivery has 840 s and starts no call with under 60 s left.
+    pub total_seconds: u64,
+    /// Until the response headers. 1–780 s, default 60.
+    pub headers_seconds: u64,
+    /// Silence in the stream. 1–780 s, default 60.
+    pub idle_seconds: u64,
+}
+
+/// Peak and off-peak hours, UTC, as `from-to`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct HourSettings {
+    /// Default `13-16` (A1: 78 % of their 529s).
+    pub peak_utc: String,
+    /// Default `06-12`.
+    pub off_peak_utc: String,
+}
+
+/// Deferral of exhausted jobs.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct DeferralSettings {
+    /// How long the offer waits for an answer. 1–86,400 s, default 900.
+    pub answer_seconds: u64,
+    /// A deferral is at least this long. 0–86,400 s, default 14,400.
+    pub at_least_seconds: u64,
+}
+
+/// The synchronous path.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct SyncSettings {
+    /// The caller's patience if it does not say. 0–600 s, default 10.
+    pub max_wait_seconds: u64,
+}
+
+/// What a model can do.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ModelSettings {
+    /// Its context, in tokens.
+    pub context_tokens: u64,
+    /// Its longest answer, in tokens.
+    pub output_tokens: u64,
+    /// Whether it takes adaptive thinking.
+    pub adaptive_thinking: bool,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            max_attempts: 5,
+            max_calls: 20,
+            max_deferrals: 1,
+            deadline_seconds: 86_400,
+            retention_seconds: 86_400,
+            lease_seconds: 120,
+            watchdog_seconds: 600,
+            spend_cap_retry_seconds: 900,
+            call: CallSettings::default(),
+            breaker: BreakerSettings::default(),
+            backoff: BackoffSettings::default(),
+            pace: PaceSettings::default(),
+            degraded: DegradedSettings::default(),
+            hours: HourSettings::default(),
+            deferral: DeferralSettings::default(),
+            sync: SyncSettings::default(),
+            kinds: BTreeMap::new(),
+            models: BTreeMap::new(),
+        }
+    }
+}
+
+impl Default for CallSettings {
+    fn default() -> Self {
+        Self { total_seconds: 480, headers_seconds: 60, idle_seconds: 60 }
+    }
+}
+
+impl Default for HourSettings {
+    fn default() -> Self {
+        Self { peak_utc: "13-16".into(), off_peak_utc: "06-12".into() }
+    }
+}
+
+impl Default for DeferralSettings {
+    fn default() -> Self {
+        Self { answer_seconds: 900, at_least_seconds: 14_400 }
+    }
+}
+
+impl Default for SyncSettings {
+    fn default() -> Self {
+        Self { max_wait_seconds: 10 }
+    }
+}
+
+/// What is wrong with a setting.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Fault {
+    /// The var or secret, with the path inside `POLICY`.
+    pub key: String,
+    /// What is wrong, and what is allowed.
+    pub message: String,
+}
+
+impl Fault {
+    /// A fault of `key`.
+    pub fn new(key: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { key: key.into(), message: message.into() }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.key, self.message)
+    }
+}
+
+impl Config {
+    /// Reads the deployment's vars and secrets through `read`.
+    ///
+    /// # Errors
+    /// Every fault at once, each with its key.
+    pub fn parse(read: impl Fn(&str) -> Option<String>) -> Result<Self, Vec<Fault>> {
+        let text = |key: &str| read(key).map(|value| value.trim().to_owned()).filter(|value| !value.is_empty());
+        let mut faults = Vec::new();
+        let base_url = text("ANTHROPIC_BASE_URL").unwrap_or_else(|| DEFAULT_BASE_URL.into());
+        if !is_http_url(&base_url) {
+            faults.push(Fault::new("ANTHROPIC_BASE_URL", "must be an http:// or https:// address"));
+        }
+        let model = |key: &str, default: &str, faults: &mut Vec<Fault>| {
+            let model = text(key).unwrap_or_else(|| default.into());
+            if !model.bytes().all(|byte| byte.is_ascii_graphic()) {
+                faults.push(Fault::new(key, "must be a model id"));
+            }
+            model
+        };
+        let primary_model = model("PRIMARY_MODEL", DEFAULT_PRIMARY, &mut faults);
+        let fallback_model = model("FALLBACK_MODEL", DEFAULT_FALLBACK, &mut faults);
+        let keys = Keys::parse(text("CLIENT_KEYS").as_deref(), text("ADMIN_KEY").as_deref()).unwrap_or_else(|wrong| {
+            faults.push(Fault::new("CLIENT_KEYS", wrong));
+            Keys::default()
+        });
+        let policy = Policy::parse(text("POLICY").as_deref().unwrap_or("{}")).unwrap_or_else(|mut wrong| {
+            faults.append(&mut wrong);
+            Policy::default()
+        });
+        if !faults.is_empty() {
+            return Err(faults);
+        }
+        let kinds = Kinds::extended(policy.kinds.clone());
+        Ok(Self {
+            base_url: base_url.trim_end_matches('/').to_owned(),
+            api_key: text("ANTHROPIC_API_KEY"),
+            primary_model,
+            fallback_model,
+            keys,
+            signing_secret: text("SIGNING_SECRET"),
+            policy,
+            kinds,
+        })
+    }
+
+    /// What is missing for the deployment to be of use, for `/healthz`.
+    #[must_use]
+    pub fn warnings(&self) -> Vec<Fault> {
+        let missing = [
+            (!self.keys.has_clients(), "CLIENT_KEYS", "is not set: nobody can submit a job"),
+            (!self.keys.has_operator(), "ADMIN_KEY", "is not set: the operator's routes are closed"),
+            (self.signing_secret.is_none(), "SIGNING_SECRET", "is not set: idempotency keys are refused"),
+            (self.api_key.is_none(), "ANTHROPIC_API_KEY", "is not set: calls are sent without a key"),
+        ];
+        missing.into_iter().filter(|(is_missing, ..)| *is_missing).map(|(_, key, what)| Fault::new(key, what)).collect()
+    }
+}
+
+impl Policy {
+    /// Reads the `POLICY` object.
+    ///
+    /// # Errors
+    /// Every fault at once, each with its key.
+    pub fn parse(json: &str) -> Result<Self, Vec<Fault>> {
+        let value: Value =
+            serde_json::from_str(json).map_err(|error| vec![Fault::new("POLICY", format!("is not JSON: {error}"))])?;
+        if !value.is_object() {
+            return Err(vec![Fault::new("POLICY", "must be a JSON object")]);
+        }
+        let mut faults = Vec::new();
+        find_faults(&value, &mut Vec::new(), &mut faults);
+        if !faults.is_empty() {
+            return Err(faults);
+        }
+        // Only a doubled key can be left.
+        let policy: Self = serde_json::from_str(json).map_err(|error| vec![Fault::new("POLICY", error.to_string())])?;
+        let faults = policy.validate();
+        if faults.is_empty() { Ok(policy) } else { Err(faults) }
+    }
+
+    /// What the gate needs to know.
+    #[must_use]
+    pub fn gate(&self) -> GateSettings {
+        GateSettings {
+            lease_seconds: self.lease_seconds,
+            spend_cap_retry_seconds: self.spend_cap_retry_seconds,
+            breaker: self.breaker.clone(),
+            pace: self.pace.clone(),
+        }
+    }
+
+    /// What a job's schedule needs to know.
+    #[must_use]
+    pub const fn timing(&self) -> Timing {
+        Timing {
+            lease: Duration::from_secs(self.lease_seconds as u64),
+            watchdog: Duration::from_secs(self.watchdog_seconds),
+            retention: Duration::from_secs(self.retention_seconds),
+        }
+    }
+
+    fn validate(&self) -> Vec<Fault> {
+        let ranges = [
+            ("max_attempts", u64::from(self.max_attempts), 1, 100),
+            ("max_calls", u64::from(self.max_calls), 1, 1_000),
+            ("max_deferrals", u64::from(self.max_deferrals), 0, 10),
+            ("deadline_seconds", self.deadline_seconds, MIN_DEADLINE_SECONDS, MAX_DEADLINE_SECONDS),
+            ("retention_seconds", self.retention_seconds, 60, 2_592_000),
+            ("lease_seconds", u64::from(self.lease_seconds), 1, 900),
+            ("watchdog_seconds", self.watchdog_seconds, 1, 86_400),
+            ("spend_cap_retry_seconds", u64::from(self.spend_cap_retry_seconds), 1, 86_400),
+            ("call.total_seconds", self.call.total_seconds, 1, MAX_CALL_SECONDS),
+            ("call.headers_seconds", self.call.headers_seconds, 1, MAX_CALL_SECONDS),
+            ("call.idle_seconds", self.call.idle_seconds, 1, MAX_CALL_SECONDS),
+            ("deferral.answer_seconds", self.deferral.answer_seconds, 1, 86_400),
+            ("deferral.at_least_seconds", self.deferral.at_least_seconds, 0, 86_400),
+            ("sync.max_wait_seconds", self.sync.max_wait_seconds, 0, 600),
+        ];
+        let mut faults: Vec<Fault> = ranges
+            .into_iter()
+            .filter(|(_, value, min, max)| !(*min..=*max).contains(value))
+            .map(|(key, _, min, max)| Fault::new(format!("POLICY.{key}"), format!("must be from {min} to {max}")))
+            .collect();
+        for (key, hours) in [("peak_utc", &self.hours.peak_utc), ("off_peak_utc", &self.hours.off_peak_utc)] {
+            if !is_hour_range(hours) {
+                faults.push(Fault::new(format!("POLICY.hours.{key}"), "must be two hours from 0 to 24, as \"13-16\""));
+            }
+        }
+        for (name, model) in &self.models {
+            if model.context_tokens == 0 || model.output_tokens == 0 {
+                faults.push(Fault::new(format!("POLICY.models.{name}"), "its token limits must be above 0"));
+            }
+        }
+        let sections = [
+            ("breaker", self.breaker.validate()),
+            ("backoff", self.backoff.validate()),
+            ("pace", self.pace.validate()),
+            ("degraded", self.degraded.validate()),
+        ];
+        for (section, problems) in sections {
+            let faults_of = problems.into_iter().map(|(key, what)| Fault::new(format!("POLICY.{section}.{key}"), what));
+            faults.extend(faults_of);
+        }
+        faults
+    }
+}
+
+/// Tries each leaf of the object by itself, so that serde's complaint about it can be given with its key, and all at once.
+fn find_faults(value: &Value, path: &mut Vec<String>, faults: &mut Vec<Fault>) {
+    match value {
+        // A row of `models` has no defaults: it is one leaf.
+        Value::Object(members) if !members.is_empty() && !matches!(path.as_slice(), [map, _] if map == "models") => {
+            for (key, member) in members {
+                path.push(key.clone());
+                find_faults(member, path, faults);
+                path.pop();
+            }
+        }
+        leaf => {
+            let alone = path
+                .iter()
+                .rev()
+                .fold(leaf.clone(), |inner, key| Value::Object(std::iter::once((key.clone(), inner)).collect()));
+            if let Err(error) = Policy::deserialize(alone) {
+                faults.push(Fault::new(format!("POLICY.{}", path.join(".")), error.to_string()));
+            }
+        }
+    }
+}
+
+fn is_http_url(text: &str) -> bool {
+    let rest = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
+    rest.is_some_and(|rest| {
+        !rest.is_empty() && !rest.starts_with('/') && text.bytes().all(|byte| byte.is_ascii_graphic())
+    })
+}
+
+fn is_hour_range(text: &str) -> bool {
+    let hour = |text: &str| text.trim().parse::<u8>().ok().filter(|hour| *hour <= 24);
+    text.split_once('-').is_some_and(|(from, to)| hour(from).zip(hour(to)).is_some_and(|(from, to)| from != to))
+}
+
+/// The shortest deadline a job may have.
+pub const MIN_DEADLINE_SECONDS: u64 = 30;
+/// The longest deadline a job may have: seven days.
+pub const MAX_DEADLINE_SECONDS: u64 = 604_800;
+
+const MAX_CALL_SECONDS: u64 = 780;
+const DEFAULT_BASE_URL: &str = "https://api.anthropic.com";
+const DEFAULT_PRIMARY: &str = "claude-sonnet-5-5";
+const DEFAULT_FALLBACK: &str = "claude-haiku-5-5";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::kinds::WhenExhausted;
+
+    fn faults(json: &str) -> Vec<String> {
+        Policy::parse(json).err().unwrap_or_default().iter().map(Fault::to_string).collect()
+    }
+
+    #[test]
+    fn partial_objects_are_merged_into_the_defaults() {
+        let policy = Policy::parse(r#"{"breaker":{"open_seconds":5},"max_attempts":12}"#).unwrap();
+        assert_eq!((policy.breaker.open_seconds, policy.breaker.minimum_calls), (5, 10));
+        assert_eq!((policy.max_attempts, policy.max_calls), (12, 20));
+    }
+
+    #[test]
+    fn the_documented_defaults_are_the_defaults_and_parse() {
+        let documented = r#"{ "max_attempts": 5, "max_calls": 20, "max_deferrals": 1, "deadline_seconds": 86400,
+          "retention_seconds": 86400, "lease_seconds": 120, "watchdog_seconds": 600,
+          "call": { "total_seconds": 480, "headers_seconds": 60, "idle_seconds": 60 },
+          "breaker": { "window_seconds": 60, "minimum_calls": 10, "failure_rate_percent": 50, "confidence_z": 3.0,
+            "consecutive_failures": 5, "consecutive_seconds": 20, "consecutive_hard": 15,
+            "open_seconds": 90, "open_jitter_percent": 20, "probe_lease_seconds": 120 },
+          "backoff": { "rate_limited": { "base_ms": 1000, "cap_ms": 30000, "jitter": "equal" },
+            "overloaded": { "base_ms": 2000, "cap_ms": 120000, "jitter": "full" },
+            "transient": { "base_ms": 1000, "cap_ms": 60000, "jitter": "full" } },
+          "pace": { "calls_per_minute": null, "burst": null, "max_in_flight": null, "start_in_flight": 8 },
+          "degraded": { "consecutive_overloads": 5, "retry_seconds": 90 },
+          "hours": { "peak_utc": "13-16", "off_peak_utc": "06-12" },
+          "deferral": { "answer_seconds": 900, "at_least_seconds": 14400 },
+          "sync": { "max_wait_seconds": 10 },
+          "kinds": { "tagging": { "fallback": true, "when_exhausted": "ask" } },
+          "models": { "claude-haiku-4-5": { "context_tokens": 200000, "output_tokens": 64000, "adaptive_thinking": false } } }"#;
+        let mut policy = Policy::parse(documented).unwrap();
+        policy.kinds.clear();
+        policy.models.clear();
+        assert_eq!(format!("{policy:?}"), format!("{:?}", Policy::default()));
+    }
+
+    #[test]
+    fn every_fault_is_named_by_its_key() {
+        let found =
+            faults(r#"{"max_atempts":1,"breaker":{"open_seconds":"long","opens":1},"kinds":{"x":{"fallback":3}}}"#);
+        for (fault, key) in
+            found.iter().zip(["breaker.open_seconds", "breaker.opens", "kinds.x.fallback", "max_atempts"])
+        {
+            assert!(fault.starts_with(&format!("POLICY.{key}")), "{fault}");
+        }
+        assert_eq!(found.len(), 4, "{found:?}");
+    }
+
+    #[test]
+    fn impossible_values_are_refused_and_say_what_is_possible() {
+        for (json, key, says) in [
+            ("[]", "POLICY", "object"),
+            ("{", "POLICY", "not JSON"),
+            (r#"{"max_attempts":1,"max_attempts":2}"#, "POLICY", "duplicate"),
+            (r#"{"max_attempts":0}"#, "POLICY.max_attempts", "1 to 100"),
+            (r#"{"deadline_seconds":29}"#, "POLICY.deadline_seconds", "30 to 604800"),
+            (r#"{"call":{"total_seconds":900}}"#, "POLICY.call.total_seconds", "1 to 780"),
+            (r#"{"hours":{"peak_utc":"25-3"}}"#, "POLICY.hours.peak_utc", "0 to 24"),
+            (r#"{"models":{"m":{"context_tokens":1}}}"#, "POLICY.models.m", "output_tokens"),
+            (r#"{"backoff":{"overloaded":{"base_ms":9,"cap_ms":3}}}"#, "POLICY.backoff.overloaded", "cap_ms"),
+        ] {
+            let found = faults(json).join("\n");
+            assert!(found.starts_with(key) && found.contains(says), "{json}: {found}");
+        }
+    }
+
+    #[test]
+    fn vars_are_checked_too_and_keys_never_shown() {
+        let vars = |key: &str| match key {
+            "ANTHROPIC_BASE_URL" => Some("ftp://x".to_owned()),
+            "CLIENT_KEYS" => Some("app:secret,hidden".to_owned()),
+            _ => None,
+        };
+        let found: Vec<String> = Config::parse(vars).unwrap_err().iter().map(Fault::to_string).collect();
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert!(!found.join(" ").contains("hidden"));
+    }
+
+    #[test]
+    fn a_deployment_with_nothing_set_works_and_says_what_is_missing() {
+        let config = Config::parse(|_| None).unwrap();
+        assert_eq!(config.base_url, "https://api.anthropic.com");
+        let missing: Vec<String> = config.warnings().into_iter().map(|fault| fault.key).collect();
+        assert_eq!(missing, ["CLIENT_KEYS", "ADMIN_KEY", "SIGNING_SECRET", "ANTHROPIC_API_KEY"]);
+    }
+
+    #[test]
+    fn kinds_default_to_asking() {
+        let policy = Policy::parse(r#"{"kinds":{"poem":{"fallback":true}}}"#).unwrap();
+        assert_eq!(policy.kinds.get("poem").map(|kind| kind.when_exhausted), Some(WhenExhausted::Ask));
+    }
+}

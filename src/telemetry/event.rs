@@ -1,0 +1,208 @@
+//! Every event that is logged. The field names are the metric labels of later exporters, units are in the names.
+
+use serde::Serialize;
+
+use crate::policy::breaker::{State, Why};
+
+/// Something that happened.
+#[derive(Clone, Debug, Serialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum Event<'a> {
+    /// A job was stored and its receipt given.
+    JobSubmitted {
+        /// The job.
+        job: &'a str,
+        /// Whose it is.
+        client: &'a str,
+        /// Its kind.
+        kind: &'a str,
+        /// Its priority.
+        priority: &'a str,
+        /// The model asked for.
+        model: &'a str,
+        /// The size of the submission.
+        request_bytes: usize,
+        /// Whether the idempotency key had been used before: nothing new was stored.
+        replayed: bool,
+    },
+    /// A consumer took a job up.
+    JobClaimed {
+        /// The job.
+        job: &'a str,
+        /// The turn.
+        turn: u64,
+        /// Attempts used so far.
+        attempts: u32,
+    },
+    /// A message led to no work, and that is as it should be.
+    DeliverySkipped {
+        /// The job.
+        job: &'a str,
+        /// The turn.
+        turn: u64,
+        /// `finished`, `stale_turn`, `leased` or `early`.
+        reason: &'a str,
+    },
+    /// The gate let a job not through.
+    JobHeld {
+        /// The job.
+        job: &'a str,
+        /// The model.
+        model: &'a str,
+        /// The gate's reason.
+        reason: &'a str,
+        /// Until the job is looked at again.
+        wait_ms: u64,
+    },
+    /// The upstream is about to be called.
+    CallStarted {
+        /// The job.
+        job: &'a str,
+        /// The model.
+        model: &'a str,
+        /// `granted`, `probe`, or `unguarded` if the gate did not answer.
+        permit: &'a str,
+    },
+    /// The upstream answered.
+    CallSucceeded {
+        /// The job.
+        job: &'a str,
+        /// The model.
+        model: &'a str,
+        /// The upstream's request id.
+        request_id: Option<&'a str>,
+        /// From the call to its end.
+        duration_ms: u64,
+        /// Billed input.
+        input_tokens: u64,
+        /// Billed output.
+        output_tokens: u64,
+    },
+    /// A call failed (B10).
+    CallFailed {
+        /// The job.
+        job: &'a str,
+        /// The model.
+        model: &'a str,
+        /// Why.
+        cause: &'a str,
+        /// The HTTP status.
+        status: Option<u16>,
+        /// The upstream's request id.
+        request_id: Option<&'a str>,
+        /// From the call to its end.
+        duration_ms: u64,
+    },
+    /// A job waits before its next attempt (B10); the wait that really passed is in the next `job_resumed`.
+    Backoff {
+        /// The job.
+        job: &'a str,
+        /// The model.
+        model: &'a str,
+        /// Why the call failed.
+        cause: &'a str,
+        /// The failure count of the cause's bucket.
+        failures: u32,
+        /// The wait that was drawn or asked for.
+        computed_wait_ms: u64,
+        /// The wait that was set: whole seconds, within the deadline.
+        wait_ms: u64,
+        /// Whether it used up an attempt.
+        costs_attempt: bool,
+    },
+    /// A job that waited is taken up again (B10).
+    JobResumed {
+        /// The job.
+        job: &'a str,
+        /// The turn.
+        turn: u64,
+        /// The wait that was set.
+        computed_wait_ms: Option<u64>,
+        /// The wait that passed.
+        real_wait_ms: u64,
+    },
+    /// A job is over.
+    JobFinished {
+        /// The job.
+        job: &'a str,
+        /// `done`, `failed` or `cancelled`.
+        status: &'a str,
+        /// The stable code of a failure.
+        reason: Option<&'a str>,
+        /// Attempts used.
+        attempts: u32,
+        /// Calls made.
+        calls: u32,
+        /// From the submission to now.
+        age_ms: u64,
+    },
+    /// A call ended without a result for anyone: its claim is void, or the app took the job back.
+    CallAbandoned {
+        /// The job.
+        job: &'a str,
+        /// `fenced` or `cancelled`.
+        reason: &'a str,
+    },
+    /// A breaker changed its state.
+    GateTransition {
+        /// The model.
+        model: &'a str,
+        /// From this state.
+        from: State,
+        /// To this one.
+        to: State,
+        /// What tripped or closed it.
+        why: Why,
+    },
+    /// A message that cannot be one of ours was taken out of its queue.
+    MessageDiscarded {
+        /// The queue.
+        queue: &'a str,
+        /// What is wrong with it.
+        reason: &'a str,
+    },
+    /// A message will be delivered again, since something of ours did not answer.
+    MessageRetried {
+        /// The queue.
+        queue: &'a str,
+        /// What happened.
+        reason: &'a str,
+        /// Until then.
+        delay_seconds: u32,
+    },
+    /// Something of ours did not answer or refused.
+    Trouble {
+        /// The job, if it is about one.
+        job: Option<&'a str>,
+        /// What: `job_object`, `gate`, `queue`, `kv`, `configuration` …
+        part: &'a str,
+        /// What it said.
+        message: &'a str,
+    },
+}
+
+impl Event<'_> {
+    /// The log line.
+    #[must_use]
+    pub fn line(&self) -> String {
+        // Strings and numbers alone always serialise.
+        serde_json::to_string(self).unwrap_or_default()
+    }
+
+    /// Whether somebody should look at it.
+    #[must_use]
+    pub const fn is_trouble(&self) -> bool {
+        matches!(self, Self::Trouble { .. } | Self::MessageDiscarded { .. } | Self::MessageRetried { .. })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_is_one_json_line_with_its_name() {
+        let event = Event::DeliverySkipped { job: "job_1", turn: 2, reason: "stale\nturn" };
+        assert_eq!(event.line(), r#"{"event":"delivery_skipped","job":"job_1","turn":2,"reason":"stale\nturn"}"#);
+    }
+}
