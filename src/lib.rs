@@ -12,8 +12,14 @@
 //! - `submission` and `delivery` are the ways through the house, step by step, without I/O.
 //! - `edge` is the only ring that awaits anything. It exists on wasm32 alone and decides nothing.
 
+pub mod api;
 pub mod claude;
+pub mod config;
+pub mod delivery;
+pub mod job;
 pub mod policy;
+pub mod submission;
+pub mod telemetry;
 
 #[cfg(target_arch = "wasm32")]
 mod edge;

@@ -1,0 +1,139 @@
+//! The way in: from an HTTP request to a job that is stored, and its receipt.
+//!
+//! 1. [`accept`]: checked, named, made into a record. Nothing has happened yet; every fault is a clear error.
+//! 2. The edge asks the Job object to create it. The object stores the record and an alarm; from then on the receipt is
+//!    true, whatever becomes of the queue.
+//! 3. [`receipt`]: the same idempotency key with the same submission gets the same receipt again, with another one a
+//!    conflict (B12).
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use crate::api::error::{ApiError, ErrorKind};
+use crate::api::status::wording;
+use crate::api::submit::Submission;
+use crate::config::Config;
+use crate::job::{JobId, Record};
+use crate::policy::time::Timestamp;
+
+/// What came in, apart from the route.
+#[derive(Clone, Copy, Debug)]
+pub struct Incoming<'a> {
+    /// Who submits.
+    pub client: &'a str,
+    /// The body.
+    pub body: &'a [u8],
+    /// The `anthropic-beta` header.
+    pub betas: Option<&'a str>,
+    /// The `idempotency-key` header.
+    pub idempotency_key: Option<&'a str>,
+}
+
+/// A job that can be stored.
+#[derive(Debug)]
+pub struct Accepted {
+    /// Its record.
+    pub record: Record,
+    /// Its Messages body without model and stream, to be kept beside it.
+    pub request: String,
+}
+
+/// The Job object's answer to a creation.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Creation {
+    /// Whether the job was stored now; otherwise it was there before.
+    pub is_new: bool,
+    /// The job as it is.
+    pub record: Record,
+}
+
+/// What the caller gets.
+#[derive(Debug, Serialize)]
+pub struct Receipt {
+    /// The job's name.
+    pub id: String,
+    /// Where it stands; `received` for a new one.
+    pub status: &'static str,
+    /// Where to ask for it.
+    pub status_url: String,
+    /// A sentence for the user.
+    pub message: ReceiptMessage,
+}
+
+/// A sentence for the user, with its stable code.
+#[derive(Debug, Serialize)]
+pub struct ReceiptMessage {
+    code: &'static str,
+    text: &'static str,
+}
+
+/// Refuses a body that does not say it is JSON; one that says nothing is given the benefit of the doubt.
+///
+/// # Errors
+/// 415, saying what to send.
+pub fn check_content_type(content_type: Option<&str>) -> Result<(), ApiError> {
+    let media_type = content_type.unwrap_or("application/json").split(';').next().unwrap_or_default().trim();
+    let is_json = media_type.eq_ignore_ascii_case("application/json")
+        || (media_type.starts_with("application/") && media_type.ends_with("+json"));
+    let message = "send JSON, with the header `content-type: application/json`";
+    if is_json { Ok(()) } else { Err(ApiError::new(ErrorKind::UnsupportedMediaType, message)) }
+}
+
+/// Checks a submission and makes it into a record. `random` are 128 fresh random bits.
+///
+/// # Errors
+/// What is wrong with it, all at once.
+pub fn accept(incoming: Incoming<'_>, config: &Config, random: u128, now: Timestamp) -> Result<Accepted, ApiError> {
+    let id = match incoming.idempotency_key {
+        None => JobId::random(random),
+        Some(key) => keyed_id(incoming.client, key, config)?,
+    };
+    let Submission { spec, request } = Submission::parse(incoming.body, incoming.betas, config)?;
+    let fingerprint = fingerprint(incoming.body, incoming.betas);
+    let record = Record::new(id, incoming.client.to_owned(), spec, fingerprint, now);
+    Ok(Accepted { record, request: request.body_rest })
+}
+
+/// The receipt for a submission with `fingerprint`, from what the Job object answered. `origin` is the deployment's own.
+///
+/// # Errors
+/// 409 if the idempotency key stands for another submission.
+pub fn receipt(creation: &Creation, fingerprint: &str, origin: &str) -> Result<Receipt, ApiError> {
+    let conflict = |message: &str| Err(ApiError::new(ErrorKind::Conflict, message));
+    if creation.record.fingerprint != fingerprint {
+        return conflict("this idempotency key was used for another submission; send the same one, or use a new key");
+    }
+    if creation.record.erased {
+        return conflict("the job of this idempotency key was cancelled and erased; use a new key");
+    }
+    let wording = wording(&creation.record.state);
+    let id = creation.record.id.to_string();
+    Ok(Receipt {
+        status: creation.record.state.name(),
+        status_url: format!("{origin}/v1/jobs/{id}"),
+        message: ReceiptMessage { code: wording.code(), text: wording.text() },
+        id,
+    })
+}
+
+fn keyed_id(client: &str, key: &str, config: &Config) -> Result<JobId, ApiError> {
+    if !(1..=MAX_KEY_CHARS).contains(&key.len()) || !key.bytes().all(|byte| (b' '..=b'~').contains(&byte)) {
+        let message = format!("idempotency-key: must be 1 to {MAX_KEY_CHARS} printable ASCII characters");
+        return Err(ApiError::new(ErrorKind::InvalidRequest, message));
+    }
+    let not_set = "idempotency keys need the secret SIGNING_SECRET, which this deployment does not have yet";
+    let secret = config.signing_secret.as_deref().ok_or_else(|| ApiError::new(ErrorKind::Unavailable, not_set))?;
+    JobId::for_key(secret.as_bytes(), client, key).map_err(|_| ApiError::new(ErrorKind::Unavailable, not_set))
+}
+
+/// Everything that makes a submission another one. The length keeps header and body apart.
+fn fingerprint(body: &[u8], betas: Option<&str>) -> String {
+    let betas = betas.unwrap_or_default();
+    let mut hash = Sha256::new();
+    hash.update(u64::try_from(betas.len()).unwrap_or(u64::MAX).to_be_bytes());
+    hash.update(betas.as_bytes());
+    hash.update(body);
+    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+const MAX_KEY_CHARS: usize = 255;
