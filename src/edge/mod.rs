@@ -1,13 +1,20 @@
-//! The edge ring: the only code that awaits anything. It decides nothing.
+//! The edge ring: the only code that awaits anything. It does what the inner rings say and decides nothing itself.
+//!
+//! Three things hold everywhere in here. Nothing panics: a panic traps the Wasm instance and kills every other request in
+//! it. The queue handler never fails: its `Err` is made into a panic by the macro. And no call to a Durable Object is
+//! awaited without a timeout: an object that trapped leaves its callers hanging.
 
-use worker::{Context, Env, Request, Response, Result, event};
-
-#[event(start)]
-fn start() {
-    console_error_panic_hook::set_once();
-}
-
-#[event(fetch)]
-async fn fetch(_request: Request, _env: Env, _context: Context) -> Result<Response> {
-    Response::from_json(&"spillway")
-}
+mod claude_fetch;
+mod clock;
+mod consumer;
+mod entropy;
+mod entry;
+mod gate_object;
+mod http;
+mod job_object;
+mod job_storage;
+mod keeper;
+mod log;
+mod results;
+mod settings;
+mod stubs;

@@ -1,0 +1,207 @@
+//! One call to the Messages API.
+//!
+//! Always with `stream: true`: the headers come at once, so that a call does not hold one of the invocation's six
+//! connections for as long as the model thinks, and nothing on the way cuts it for being idle. Redirects are not followed:
+//! they would carry the key to wherever they lead.
+
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use wasm_bindgen::JsValue;
+use worker::{AbortController, AbortSignal, Fetch, Headers, Method, Request, RequestInit, RequestRedirect, Response};
+
+use super::clock;
+use super::keeper::{Keeper, Stop};
+use crate::claude::failure::{self, Failure};
+use crate::claude::request::call_body_prefix;
+use crate::claude::response::{Assembler, Message};
+use crate::claude::sse::Decoder;
+use crate::config::Config;
+use crate::delivery::Call;
+use crate::policy::cause::Cause;
+use crate::policy::time::Timestamp;
+
+/// How a call ended without an answer.
+#[derive(Debug)]
+pub(super) enum Unanswered {
+    /// The upstream, or the way to it, failed.
+    Failed {
+        /// How.
+        failure: Box<Failure>,
+        /// Whether content had come before.
+        after_content: bool,
+    },
+    /// We gave the call up ourselves.
+    Stopped(Stop),
+}
+
+/// An answer, with the upstream's id of its request.
+pub(super) struct Answered {
+    pub(super) message: Message,
+    pub(super) request_id: Option<String>,
+}
+
+/// Calls Claude with `request`, the body without model and stream.
+pub(super) async fn call(
+    config: &Config,
+    call: &Call,
+    request: &[u8],
+    betas: Option<&str>,
+    keeper: &mut Keeper<'_>,
+) -> Result<Answered, Unanswered> {
+    let abort = AbortController::default();
+    let signal = abort.signal();
+    let upstream = Upstream { abort: Some(abort), signal, until: clock::now() + call.limits.total };
+    upstream.call(config, call, request, betas, keeper).await
+}
+
+/// A call under way. Dropping it aborts the request: nobody reads what would still come.
+struct Upstream {
+    /// Always there until the drop takes it.
+    abort: Option<AbortController>,
+    signal: AbortSignal,
+    until: Timestamp,
+}
+
+impl Drop for Upstream {
+    fn drop(&mut self) {
+        if let Some(abort) = self.abort.take() {
+            abort.abort();
+        }
+    }
+}
+
+impl Upstream {
+    async fn call(
+        &self,
+        config: &Config,
+        call: &Call,
+        request: &[u8],
+        betas: Option<&str>,
+        keeper: &mut Keeper<'_>,
+    ) -> Result<Answered, Unanswered> {
+        let broken = |_| failed(Failure::transport(Cause::ConnectionFailed), false);
+        let request = build(config, &call.model, request, betas).map_err(broken)?;
+        let patience = self.patience(call.limits.headers);
+        let sent = keeper.drive(patience, Fetch::Request(request).send_with_signal(&self.signal)).await;
+        let mut response = match sent {
+            Ok(response) => response.map_err(broken)?,
+            Err(Stop::TimedOut) => return Err(self.timed_out(Cause::HeadersTimeout, false)),
+            Err(stop) => return Err(Unanswered::Stopped(stop)),
+        };
+        let headers = failure::Headers::read(|name| response.headers().get(name).ok().flatten());
+        let is_stream = headers.content_type.as_deref().is_some_and(|kind| kind.starts_with("text/event-stream"));
+        if response.status_code() == 200 && is_stream {
+            let message = self.read_stream(&mut response, call.limits.idle, keeper).await?;
+            return Ok(Answered { message, request_id: headers.request_id() });
+        }
+        let body = self.read_body(&mut response, call.limits.idle, keeper).await?;
+        if response.status_code() == 200
+            && let Ok(message) = Message::from_json(&body)
+        {
+            keeper.first_content().await.map_err(Unanswered::Stopped)?;
+            return Ok(Answered { message, request_id: headers.request_id() });
+        }
+        Err(failed(failure::classify(response.status_code(), &headers, &body, clock::now()), false))
+    }
+
+    async fn read_stream(
+        &self,
+        response: &mut Response,
+        idle: Duration,
+        keeper: &mut Keeper<'_>,
+    ) -> Result<Message, Unanswered> {
+        let mut stream = response.stream().map_err(|_| failed(Failure::transport(Cause::ConnectionFailed), false))?;
+        let mut decoder = Decoder::new();
+        let mut assembler = Assembler::new();
+        loop {
+            let after_content = assembler.has_content();
+            let chunk = match keeper.drive(self.patience(idle), stream.next()).await {
+                Ok(Some(Ok(chunk))) => chunk,
+                Ok(None) => break,
+                Ok(Some(Err(_))) => {
+                    let cause = if after_content { Cause::Truncated } else { Cause::ConnectionFailed };
+                    return Err(failed(Failure::transport(cause), after_content));
+                }
+                Err(Stop::TimedOut) => return Err(self.timed_out(Cause::IdleTimeout, after_content)),
+                Err(stop) => return Err(Unanswered::Stopped(stop)),
+            };
+            let too_large = |_| failed(Failure::transport(Cause::MalformedAnswer), after_content);
+            for event in decoder.push(&chunk).map_err(too_large)? {
+                let progress = assembler.feed(&event).map_err(|failure| failed(failure, after_content))?;
+                let (first_content, complete) = (progress.first_content, progress.complete);
+                if first_content {
+                    keeper.first_content().await.map_err(Unanswered::Stopped)?;
+                }
+                if complete {
+                    return assembler.finish(None).map_err(|failure| failed(failure, true));
+                }
+            }
+        }
+        let after_content = assembler.has_content();
+        assembler.finish(decoder.finish()).map_err(|failure| failed(failure, after_content))
+    }
+
+    /// A body that is no stream. Of an error's body more than this says nothing.
+    async fn read_body(
+        &self,
+        response: &mut Response,
+        idle: Duration,
+        keeper: &mut Keeper<'_>,
+    ) -> Result<Vec<u8>, Unanswered> {
+        let limit = if response.status_code() == 200 { MAX_ANSWER_BYTES } else { failure::MAX_BODY_BYTES };
+        let mut body = Vec::new();
+        // Without a body there is nothing to read, and the status says it all.
+        let Ok(mut stream) = response.stream() else { return Ok(body) };
+        while body.len() < limit {
+            match keeper.drive(self.patience(idle), stream.next()).await {
+                Ok(Some(Ok(mut chunk))) => body.append(&mut chunk),
+                // An error whose body breaks off still has its status.
+                Ok(None | Some(Err(_))) => break,
+                Err(Stop::TimedOut) => return Err(self.timed_out(Cause::IdleTimeout, false)),
+                Err(stop) => return Err(Unanswered::Stopped(stop)),
+            }
+        }
+        Ok(body)
+    }
+
+    fn patience(&self, step: Duration) -> Duration {
+        step.min(self.until.after(clock::now()))
+    }
+
+    fn timed_out(&self, step: Cause, after_content: bool) -> Unanswered {
+        let cause = if clock::now() >= self.until { Cause::TotalTimeout } else { step };
+        failed(Failure::transport(cause), after_content)
+    }
+}
+
+fn build(config: &Config, model: &str, rest: &[u8], betas: Option<&str>) -> worker::Result<Request> {
+    let headers = Headers::new();
+    headers.set("content-type", "application/json")?;
+    headers.set("anthropic-version", ANTHROPIC_VERSION)?;
+    if let Some(key) = &config.api_key {
+        headers.set("x-api-key", key)?;
+    }
+    if let Some(betas) = betas {
+        headers.set("anthropic-beta", betas)?;
+    }
+    // Behind Cloudflare AI Gateway its retries would multiply with ours; nobody else minds the header.
+    headers.set("cf-aig-max-attempts", "1")?;
+    let mut body = call_body_prefix(model).into_bytes();
+    body.extend_from_slice(rest);
+    body.push(b'}');
+    let mut init = RequestInit::new();
+    init.with_method(Method::Post)
+        .with_headers(headers)
+        .with_redirect(RequestRedirect::Manual)
+        .with_body(Some(JsValue::from(js_sys::Uint8Array::from(body.as_slice()))));
+    Request::new_with_init(&format!("{}/v1/messages", config.base_url), &init)
+}
+
+fn failed(failure: Failure, after_content: bool) -> Unanswered {
+    Unanswered::Failed { failure: Box::new(failure), after_content }
+}
+
+const ANTHROPIC_VERSION: &str = "2023-06-01";
+/// As much as an assembled answer may have.
+const MAX_ANSWER_BYTES: usize = crate::claude::response::MAX_ANSWER_BYTES;

@@ -1,0 +1,299 @@
+//! The queue consumer: every message is decoded, worked on and settled by itself.
+//!
+//! The awaits of one delivery, in order, and why each may be repeated:
+//! 1. `claim`: a second claim of the turn finds it leased, or is fenced by a later token.
+//! 2. `permit`: a permit that is not used ends with its lease.
+//! 3. `begin`: counts the call and hands out the request; a claim that is void gets none.
+//! 4. the call itself: the one step that costs money, and the reason for all the others.
+//! 5. `report`: a permit that was reported before is a straggler, which counts for nothing.
+//! 6. `settle`: a settlement that was stored before is void, and the job has it.
+//!
+//! A crash between two of them leaves a lease that runs out, and the Job object sends the turn again.
+
+use std::cell::RefCell;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use worker::{Delay, Env, MessageBatch, MessageExt, QueueRetryOptionsBuilder, RawMessage};
+
+use super::claude_fetch::{self, Answered, Unanswered};
+use super::keeper::{Keeper, Stop};
+use super::stubs::{GateStub, JobStub, ObjectError};
+use super::{clock, entropy, log, settings};
+use crate::claude::failure::Failure;
+use crate::config::Config;
+use crate::delivery::{Call, Delivery, GateTrouble, Step};
+use crate::job::{Begun, Claim, Claimed, Envelope, JobId, Settled, Settlement, Then};
+use crate::policy::answer::{Report, Verdict};
+use crate::policy::time::{Timestamp, millis};
+use crate::policy::unguarded::Unguarded;
+use crate::telemetry::Event;
+
+/// Works on a batch. Its jobs run side by side: five of them, within the six connections of an invocation.
+pub(super) async fn consume(batch: &MessageBatch<String>, env: &Env) {
+    let queue = batch.queue();
+    let messages = batch.raw_iter();
+    let config = match settings::load(env) {
+        Ok(config) => config,
+        Err(faults) => {
+            let what = faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+            log::trouble(None, "configuration", &what);
+            messages.for_each(|message| {
+                retry(&message, &queue, "the configuration is broken", CONFIGURATION_PAUSE_SECONDS)
+            });
+            return;
+        }
+    };
+    let invocation = Invocation {
+        env,
+        config: &config,
+        queue: &queue,
+        began_at: clock::now(),
+        unguarded: RefCell::new(Unguarded::default()),
+    };
+    join_all(messages.map(|message| invocation.handle(message))).await;
+}
+
+/// What the jobs of one batch share.
+struct Invocation<'a> {
+    env: &'a Env,
+    config: &'a Config,
+    queue: &'a str,
+    began_at: Timestamp,
+    unguarded: RefCell<Unguarded>,
+}
+
+impl Invocation<'_> {
+    async fn handle(&self, message: RawMessage) {
+        let body = message.body().as_string().unwrap_or_default();
+        let envelope = match Envelope::decode(&body) {
+            Ok(envelope) => envelope,
+            Err(error) => {
+                log::event(&Event::MessageDiscarded { queue: self.queue, reason: &error.to_string() });
+                message.ack();
+                return;
+            }
+        };
+        let handled = if self.queue.ends_with(DEAD_QUEUE_SUFFIX) {
+            JobStub::new(self.env, &envelope.job).revive(envelope.turn).await
+        } else {
+            self.deliver(&envelope).await
+        };
+        match handled {
+            Ok(()) => message.ack(),
+            Err(error) => retry(&message, self.queue, &error.to_string(), OBJECT_PAUSE_SECONDS),
+        }
+    }
+
+    /// One delivery. An error means that the Job object did not answer before anything was paid for.
+    async fn deliver(&self, envelope: &Envelope) -> Result<(), ObjectError> {
+        let id = envelope.job.to_string();
+        let claimed = match JobStub::new(self.env, &envelope.job).claim(envelope.turn).await? {
+            Claim::Claimed(claimed) => claimed,
+            skipped => {
+                log::event(&Event::DeliverySkipped { job: &id, turn: envelope.turn, reason: skipped.name() });
+                return Ok(());
+            }
+        };
+        if let Some(waited) = &claimed.waited {
+            log::event(&Event::JobResumed {
+                job: &id,
+                turn: envelope.turn,
+                computed_wait_ms: waited.computed_ms,
+                real_wait_ms: waited.real_ms,
+            });
+        }
+        log::event(&Event::JobClaimed { job: &id, turn: envelope.turn, attempts: claimed.attempts });
+        Worker { invocation: self, job: &envelope.job, id: &id, claimed: &claimed }.work().await
+    }
+}
+
+/// A consumer at work on one claimed job.
+struct Worker<'a> {
+    invocation: &'a Invocation<'a>,
+    job: &'a JobId,
+    id: &'a str,
+    claimed: &'a Claimed,
+}
+
+impl Worker<'_> {
+    async fn work(&self) -> Result<(), ObjectError> {
+        let mut rng = entropy::rng();
+        let Invocation { config, began_at, .. } = *self.invocation;
+        let (mut delivery, mut step) = Delivery::start(self.claimed, &config.policy, began_at, clock::now());
+        let mut answer = String::new();
+        loop {
+            step = match step {
+                Step::AskGate { model, priority } => match self.gate(&model).permit(priority).await {
+                    Ok(decision) => delivery.on_decision(decision, clock::now()),
+                    Err(error) => {
+                        log::trouble(Some(self.id), "gate", &error.to_string());
+                        let mut unguarded = self.invocation.unguarded.borrow_mut();
+                        delivery.on_gate_trouble(error.into(), &mut unguarded, clock::now(), &mut rng)
+                    }
+                },
+                Step::Call(call) => {
+                    let Some(request) = self.begin(&call, &delivery).await? else { return Ok(()) };
+                    match self.call(&call, &request).await {
+                        Ok(message) => {
+                            answer = message;
+                            self.report(&call, &delivery, Report::Success, &mut rng).await;
+                            delivery.on_outcome(Ok(()), &Verdict::default(), clock::now())
+                        }
+                        Err(Unanswered::Failed { failure, after_content }) => {
+                            let report = Report::Failure {
+                                cause: failure.cause,
+                                after_content,
+                                retry_after: failure.retry_after,
+                            };
+                            let verdict = self.report(&call, &delivery, report, &mut rng).await;
+                            self.failed(
+                                &call,
+                                &failure,
+                                &verdict,
+                                delivery.on_outcome(Err(&failure), &verdict, clock::now()),
+                            )
+                        }
+                        Err(Unanswered::Stopped(stop)) => {
+                            log::event(&Event::CallAbandoned { job: self.id, reason: stop.name() });
+                            self.report(&call, &delivery, Report::Abandoned, &mut rng).await;
+                            return Ok(());
+                        }
+                    }
+                }
+                Step::Settle(settlement) => {
+                    self.settle(settlement, &answer).await;
+                    return Ok(());
+                }
+            };
+        }
+    }
+
+    /// The request, if the call may be made; without one the permit is given back.
+    async fn begin(&self, call: &Call, delivery: &Delivery<'_>) -> Result<Option<Vec<u8>>, ObjectError> {
+        let begun = self.object().begin(self.claimed.token, &call.model).await;
+        if let Ok((Begun::Go, request)) = begun {
+            return Ok(Some(request));
+        }
+        self.report(call, delivery, Report::Abandoned, &mut entropy::rng()).await;
+        begun.map(|_| None)
+    }
+
+    async fn call(&self, call: &Call, request: &[u8]) -> Result<String, Unanswered> {
+        let config = self.invocation.config;
+        let began_at = clock::now();
+        log::event(&Event::CallStarted { job: self.id, model: &call.model, permit: call.permit_name() });
+        let every = config.policy.gate().renew_every();
+        let gate = self.gate(&call.model);
+        let mut keeper = Keeper::new(self.id, self.object(), self.claimed.token, gate, call.permit, every);
+        let outcome = claude_fetch::call(config, call, request, self.claimed.betas.as_deref(), &mut keeper).await;
+        let duration_ms = millis(clock::now().since(began_at));
+        match outcome {
+            Ok(Answered { message, request_id }) => {
+                log::event(&Event::CallSucceeded {
+                    job: self.id,
+                    model: &call.model,
+                    request_id: request_id.as_deref(),
+                    duration_ms,
+                    input_tokens: message.usage.input_tokens,
+                    output_tokens: message.usage.output_tokens,
+                });
+                Ok(message.json)
+            }
+            Err(unanswered) => {
+                if let Unanswered::Failed { failure, .. } = &unanswered {
+                    log::event(&Event::CallFailed {
+                        job: self.id,
+                        model: &call.model,
+                        cause: failure.cause.name(),
+                        status: failure.status,
+                        request_id: failure.request_id.as_deref(),
+                        duration_ms,
+                    });
+                }
+                Err(unanswered)
+            }
+        }
+    }
+
+    async fn report(&self, call: &Call, delivery: &Delivery<'_>, report: Report, rng: &mut fastrand::Rng) -> Verdict {
+        match self.gate(&call.model).report(call.permit, report, delivery.backoff()).await {
+            Ok(verdict) => verdict,
+            Err(error) => {
+                log::trouble(Some(self.id), "gate", &error.to_string());
+                delivery.verdict_without_gate(report, clock::now(), rng)
+            }
+        }
+    }
+
+    fn failed(&self, call: &Call, failure: &Failure, verdict: &Verdict, step: Step) -> Step {
+        if let (Some(wait), Step::Settle(Settlement { then: Then::Retry { wait_ms, .. }, .. })) = (&verdict.wait, &step)
+        {
+            log::event(&Event::Backoff {
+                job: self.id,
+                model: &call.model,
+                cause: failure.cause.name(),
+                failures: wait.failures,
+                computed_wait_ms: millis(wait.wanted),
+                wait_ms: *wait_ms,
+                costs_attempt: verdict.costs_attempt,
+            });
+        }
+        step
+    }
+
+    /// The answer is paid for: the Job object is asked again and again to take it.
+    async fn settle(&self, settlement: Settlement, answer: &str) {
+        if let Then::Hold { reason, wait_ms } = &settlement.then {
+            let model = &self.claimed.model;
+            log::event(&Event::JobHeld { job: self.id, model, reason: reason.name(), wait_ms: *wait_ms });
+        }
+        for pause in SETTLE_PAUSES {
+            match self.object().settle(self.claimed.token, settlement.clone(), answer).await {
+                Ok(Settled::Void) => {
+                    log::event(&Event::CallAbandoned { job: self.id, reason: Stop::Fenced.name() });
+                    return;
+                }
+                Ok(Settled::Stored) => return,
+                Err(error) => log::trouble(Some(self.id), "job_object", &error.to_string()),
+            }
+            Delay::from(pause).await;
+        }
+    }
+
+    fn object(&self) -> JobStub<'_> {
+        JobStub::new(self.invocation.env, self.job)
+    }
+
+    fn gate<'m>(&'m self, model: &'m str) -> GateStub<'m> {
+        GateStub::new(self.invocation.env, model)
+    }
+}
+
+impl From<ObjectError> for GateTrouble {
+    fn from(error: ObjectError) -> Self {
+        match error {
+            ObjectError::Overloaded => Self::Overloaded,
+            ObjectError::Silent | ObjectError::Failed(_) => Self::Silent,
+        }
+    }
+}
+
+/// Has a message delivered again. The lease, the turn and the watchdog keep that harmless, however often.
+fn retry(message: &RawMessage, queue: &str, reason: &str, delay_seconds: u32) {
+    log::event(&Event::MessageRetried { queue, reason, delay_seconds });
+    message.retry_with_options(&QueueRetryOptionsBuilder::new().with_delay_seconds(delay_seconds).build());
+}
+
+const DEAD_QUEUE_SUFFIX: &str = "-dead";
+const CONFIGURATION_PAUSE_SECONDS: u32 = 60;
+const OBJECT_PAUSE_SECONDS: u32 = 10;
+/// A little over half a minute in all, and well within what a delivery has left after its call.
+const SETTLE_PAUSES: [Duration; 6] = [
+    Duration::from_millis(250),
+    Duration::from_secs(1),
+    Duration::from_secs(2),
+    Duration::from_secs(5),
+    Duration::from_secs(10),
+    Duration::from_secs(15),
+];

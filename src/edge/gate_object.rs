@@ -1,0 +1,108 @@
+//! The Durable Object of one model's gate: the policy's `Gate`, kept in one row of SQLite.
+//!
+//! The gate in memory is the gate: an object is the only one of its name, and no step has an await in it. What is written
+//! is for the next instance. The output gate holds every answer back until its write is safe.
+
+use std::cell::RefCell;
+
+use worker::{DurableObject, Env, Request, Response, Result, SqlStorageValue, State, durable_object};
+
+use super::stubs::{GateQuestion, NAME_HEADER};
+use super::{clock, entropy, log, results, settings};
+use crate::policy::breaker::Transition;
+use crate::policy::gate::Gate;
+use crate::telemetry::Event;
+
+/// One model's gate.
+#[durable_object]
+pub struct GateObject {
+    state: State,
+    env: Env,
+    gate: RefCell<Option<Gate>>,
+}
+
+impl DurableObject for GateObject {
+    fn new(state: State, env: Env) -> Self {
+        Self { state, env, gate: RefCell::default() }
+    }
+
+    async fn fetch(&self, request: Request) -> Result<Response> {
+        // An error becomes an answer: a rejected promise would say less.
+        match self.answer(request).await {
+            Ok(response) => Ok(response),
+            Err(error) => Response::error(error.to_string(), 500),
+        }
+    }
+}
+
+impl GateObject {
+    async fn answer(&self, mut request: Request) -> Result<Response> {
+        let name = request.headers().get(NAME_HEADER)?.unwrap_or_default();
+        let question: GateQuestion = serde_json::from_slice(&request.bytes().await?)?;
+        let settings = settings::load(&self.env).map_err(|_| "the configuration is broken")?.policy.gate();
+        let (now, mut rng) = (clock::now(), entropy::rng());
+
+        // No await from here on.
+        let mut kept = self.gate.borrow_mut();
+        let gate = match &mut *kept {
+            Some(gate) => gate,
+            empty => empty.insert(self.load(&name)?),
+        };
+        let mut moved = None;
+        let answer = match question {
+            GateQuestion::Permit { priority } => {
+                serde_json::to_string(&gate.permit(priority, now, &mut rng, &settings))
+            }
+            GateQuestion::Renew { permit } => serde_json::to_string(&gate.renew(permit, now, &settings)),
+            GateQuestion::Content { permit } => {
+                moved = gate.content(permit, now, &settings);
+                serde_json::to_string(&())
+            }
+            GateQuestion::Report { permit, report, backoff } => {
+                let verdict = gate.report(permit, report, &backoff, now, &mut rng, &settings);
+                moved = verdict.transition;
+                serde_json::to_string(&verdict)
+            }
+            GateQuestion::Status => return Response::ok(serde_json::to_string(&gate.status(now, &settings))?),
+        }?;
+        if let Some(Transition { from, to, why }) = moved {
+            log::event(&Event::GateTransition { model: &name, from, to, why });
+        }
+        self.save(gate)?;
+        Response::ok(answer)
+    }
+
+    fn load(&self, name: &str) -> Result<Gate> {
+        let sql = self.state.storage().sql();
+        sql.exec("CREATE TABLE IF NOT EXISTS gate (id INTEGER PRIMARY KEY CHECK (id = 0), json TEXT NOT NULL)", None)?;
+        let row = sql.exec("SELECT json FROM gate", None)?.raw().next().transpose()?;
+        match row.and_then(|columns| columns.into_iter().next()) {
+            // A gate that this version cannot read is begun anew: it learns again within a minute.
+            Some(SqlStorageValue::String(json)) => Ok(serde_json::from_str(&json).unwrap_or_else(|error| {
+                log::trouble(None, "gate", &format!("the stored state is unreadable: {error}"));
+                Gate::default()
+            })),
+            _ => {
+                self.introduce(name.to_owned());
+                Ok(Gate::default())
+            }
+        }
+    }
+
+    fn save(&self, gate: &Gate) -> Result<()> {
+        let json = serde_json::to_string(gate)?;
+        let sql = self.state.storage().sql();
+        sql.exec("INSERT OR REPLACE INTO gate (id, json) VALUES (0, ?)", vec![json.into()])?;
+        Ok(())
+    }
+
+    /// Notes a new gate's name, for the operator's list.
+    fn introduce(&self, name: String) {
+        let env = self.env.clone();
+        self.state.wait_until(async move {
+            if let Err(error) = results::note_gate(&env, &name).await {
+                log::trouble(None, "kv", &error);
+            }
+        });
+    }
+}

@@ -1,0 +1,227 @@
+//! The HTTP routes, each a list of steps.
+
+use std::collections::BTreeMap;
+
+use futures_util::StreamExt;
+use futures_util::future::join_all;
+use serde::Serialize;
+use serde_json::value::RawValue;
+use worker::{Env, Headers, Method, Request, Response, Result, Url};
+
+use super::stubs::{Cancellation, GateStub, JobStub, ObjectError};
+use super::{clock, entropy, log, results, settings};
+use crate::api::auth::Caller;
+use crate::api::error::{ApiError, ErrorKind};
+use crate::api::route::Route;
+use crate::api::status::{Published, Question};
+use crate::api::submit::MAX_BODY_BYTES;
+use crate::config::{Config, Fault};
+use crate::job::JobId;
+use crate::submission::{self, Incoming};
+use crate::telemetry::Event;
+
+/// Answers a request; an error is an answer too.
+pub(super) async fn answer(request: Request, env: &Env) -> Result<Response> {
+    let request_id = entropy::request_id();
+    let response = match route(request, env).await {
+        Ok(response) => response,
+        Err(error) => refusal(&error, &request_id)?,
+    };
+    response.headers().set("request-id", &request_id)?;
+    Ok(response)
+}
+
+type Answer = std::result::Result<Response, ApiError>;
+
+async fn route(request: Request, env: &Env) -> Answer {
+    let url = request.url().map_err(|error| ApiError::new(ErrorKind::InvalidRequest, error.to_string()))?;
+    let Some(route) = Route::of(url.path()) else {
+        let message = "there is nothing here; the API begins at /v1/jobs";
+        return Err(ApiError::new(ErrorKind::NotFound, message));
+    };
+    let loaded = settings::load(env);
+    if route == Route::Health && request.method() == Method::Get {
+        return health(loaded.as_deref().map_err(|faults| faults.as_slice()));
+    }
+    let config = loaded.map_err(|faults| misconfigured(&faults))?;
+    let header = |name: &str| request.headers().get(name).ok().flatten();
+    let method = request.method();
+    if !route.allows(method.as_ref()) {
+        return Err(ApiError::method_not_allowed(route.allow()));
+    }
+    let caller = config.keys.authenticate(header("authorization").as_deref(), header("x-api-key").as_deref())?;
+    match (route, method) {
+        (Route::Jobs, _) => submit(request, &url, &caller, &config, env).await,
+        (Route::Job(None), _) => Err(ApiError::no_such_job()),
+        (Route::Job(Some(id)), Method::Delete) => cancel(&id, &caller, env).await,
+        (Route::Job(Some(id)), _) => {
+            let wait = url.query_pairs().find(|(name, _)| name == "wait").map(|(_, value)| value.into_owned());
+            let question = Question::parse(wait.as_deref(), header("if-none-match").as_deref())?;
+            status(&id, question, &caller, env).await
+        }
+        (Route::Gates | Route::Health, _) => gates(&caller, &config, env).await,
+    }
+}
+
+async fn submit(mut request: Request, url: &Url, caller: &Caller, config: &Config, env: &Env) -> Answer {
+    let Caller::Client(client) = caller else {
+        return Err(ApiError::new(ErrorKind::Permission, "jobs belong to clients: submit with a client key"));
+    };
+    let header = |request: &Request, name: &str| request.headers().get(name).ok().flatten();
+    submission::check_content_type(header(&request, "content-type").as_deref())?;
+    let body = read_body(&mut request).await?;
+    let (betas, key) = (header(&request, "anthropic-beta"), header(&request, "idempotency-key"));
+    let incoming = Incoming { client, body: &body, betas: betas.as_deref(), idempotency_key: key.as_deref() };
+    let random = entropy::bits().ok_or_else(|| ApiError::unavailable("no randomness to name the job with", 1))?;
+    let accepted = submission::accept(incoming, config, random, clock::now())?;
+    let id = &accepted.record.id;
+    let creation = JobStub::new(env, id).create(&accepted).await.map_err(|error| unavailable(Some(id), &error))?;
+    let receipt = submission::receipt(&creation, &accepted.record.fingerprint, &url.origin().ascii_serialization())?;
+    log::event(&Event::JobSubmitted {
+        job: &receipt.id,
+        client,
+        kind: &creation.record.spec.kind,
+        priority: creation.record.spec.priority.name(),
+        model: &creation.record.spec.model,
+        request_bytes: body.len(),
+        replayed: !creation.is_new,
+    });
+    let headers = [("location", receipt.status_url.as_str()), ("retry-after", "1"), ("cache-control", "no-store")];
+    json(202, &receipt, &headers)
+}
+
+async fn status(id: &JobId, question: Question, caller: &Caller, env: &Env) -> Answer {
+    let published = match results::get(env, id).await {
+        Some(published) => Some(published),
+        None => JobStub::new(env, id).status(question).await.map_err(|error| unavailable(Some(id), &error))?,
+    };
+    let published =
+        published.filter(|published| caller.may_see(&published.client)).ok_or_else(ApiError::no_such_job)?;
+    if question.known_revision == Some(published.revision) {
+        return respond(304, String::new(), &[("etag", &published.etag())]);
+    }
+    respond_with_status(&published)
+}
+
+async fn cancel(id: &JobId, caller: &Caller, env: &Env) -> Answer {
+    match JobStub::new(env, id).cancel(caller).await.map_err(|error| unavailable(Some(id), &error))? {
+        Cancellation::Unknown => Err(ApiError::no_such_job()),
+        Cancellation::Cancelled(published) => respond_with_status(&published),
+        Cancellation::Erased => respond(204, String::new(), &[("cache-control", "no-store")]),
+    }
+}
+
+async fn gates(caller: &Caller, config: &Config, env: &Env) -> Answer {
+    if *caller != Caller::Operator {
+        return Err(ApiError::new(ErrorKind::Permission, "this is the operator's: use the ADMIN_KEY"));
+    }
+    let mut models = results::gates(env).await.unwrap_or_else(|error| {
+        log::trouble(None, "kv", &error);
+        Vec::new()
+    });
+    models.extend([config.primary_model.clone(), config.fallback_model.clone()]);
+    models.sort_unstable();
+    models.dedup();
+    let ask = |model: String| async move {
+        let status = GateStub::new(env, &model).status().await;
+        let status = status.unwrap_or_else(|error| {
+            log::trouble(None, "gate", &error.to_string());
+            serde_json::value::to_raw_value(&BTreeMap::from([("error", error.to_string())])).unwrap_or_default()
+        });
+        (model, status)
+    };
+    let gates: BTreeMap<String, Box<RawValue>> = join_all(models.into_iter().map(ask)).await.into_iter().collect();
+    json(200, &BTreeMap::from([("gates", gates)]), &[("cache-control", "no-store")])
+}
+
+fn health(loaded: std::result::Result<&Config, &[Fault]>) -> Answer {
+    #[derive(Serialize)]
+    struct Health<'a> {
+        status: &'static str,
+        version: &'static str,
+        problems: &'a [Fault],
+        warnings: Vec<Fault>,
+    }
+    let version = env!("CARGO_PKG_VERSION");
+    match loaded {
+        Ok(config) => {
+            let warnings = config.warnings();
+            json(200, &Health { status: "ok", version, problems: &[], warnings }, &[("cache-control", "no-store")])
+        }
+        Err(problems) => {
+            let health = Health { status: "misconfigured", version, problems, warnings: Vec::new() };
+            json(503, &health, &[("cache-control", "no-store")])
+        }
+    }
+}
+
+/// The body, unless it is too large; it is not read further than that.
+async fn read_body(request: &mut Request) -> std::result::Result<Vec<u8>, ApiError> {
+    let too_large = || ApiError::new(ErrorKind::TooLarge, format!("a submission has at most {MAX_BODY_BYTES} bytes"));
+    let announced =
+        request.headers().get("content-length").ok().flatten().and_then(|length| length.parse::<usize>().ok());
+    if announced.is_some_and(|length| length > MAX_BODY_BYTES) {
+        return Err(too_large());
+    }
+    let mut body = Vec::with_capacity(announced.unwrap_or_default());
+    // A request without a body has no stream either; an empty body is not JSON, and is told so.
+    let Ok(mut stream) = request.stream() else { return Ok(body) };
+    while let Some(chunk) = stream.next().await {
+        let chunk = chunk.map_err(|_| ApiError::new(ErrorKind::InvalidRequest, "the body broke off"))?;
+        if body.len() + chunk.len() > MAX_BODY_BYTES {
+            return Err(too_large());
+        }
+        body.extend_from_slice(&chunk);
+    }
+    Ok(body)
+}
+
+fn respond_with_status(published: &Published) -> Answer {
+    let etag = published.etag();
+    let retry_after = published.retry_after_seconds.map(|seconds| seconds.to_string());
+    let caching = if published.is_final { "private, max-age=60" } else { "no-store" };
+    let mut headers = vec![("etag", etag.as_str()), ("cache-control", caching)];
+    headers.extend(retry_after.as_deref().map(|seconds| ("retry-after", seconds)));
+    respond(200, published.status.get().to_owned(), &headers)
+}
+
+fn refusal(error: &ApiError, request_id: &str) -> Result<Response> {
+    let retry_after = error.retry_after_seconds.map(|seconds| seconds.to_string());
+    let headers = Headers::new();
+    headers.set("content-type", "application/json")?;
+    headers.set("cache-control", "no-store")?;
+    for (name, value) in [("retry-after", retry_after.as_deref()), ("allow", error.allow)] {
+        if let Some(value) = value {
+            headers.set(name, value)?;
+        }
+    }
+    Ok(Response::ok(error.body(request_id))?.with_status(error.kind.status()).with_headers(headers))
+}
+
+fn misconfigured(faults: &[Fault]) -> ApiError {
+    let list: Vec<String> = faults.iter().map(ToString::to_string).collect();
+    ApiError::unavailable(format!("this deployment's configuration is broken: {}", list.join("; ")), 60)
+}
+
+fn unavailable(job: Option<&JobId>, error: &ObjectError) -> ApiError {
+    log::trouble(job.map(ToString::to_string).as_deref(), "job_object", &error.to_string());
+    ApiError::unavailable("the job's storage did not answer; try again, with the same idempotency-key if you submit", 2)
+}
+
+fn json(status: u16, value: &impl Serialize, headers: &[(&str, &str)]) -> Answer {
+    let body = serde_json::to_string(value).map_err(|error| ApiError::unavailable(error.to_string(), 1))?;
+    respond(status, body, headers)
+}
+
+fn respond(status: u16, body: String, headers: &[(&str, &str)]) -> Answer {
+    let build = || -> Result<Response> {
+        let response = if body.is_empty() { Response::empty()? } else { Response::ok(body)? };
+        let all = Headers::new();
+        all.set("content-type", "application/json")?;
+        for (name, value) in headers {
+            all.set(name, value)?;
+        }
+        Ok(response.with_status(status).with_headers(all))
+    };
+    build().map_err(|error| ApiError::unavailable(error.to_string(), 1))
+}

@@ -1,0 +1,318 @@
+//! The Durable Object of one job: stores what the record's steps return, and does the effects they name.
+//!
+//! An operation reads its body first; from then on until the record is written there is no await, so that two operations
+//! can never see each other half done. Effects are done after the answer is given; the alarm does again what was lost.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use futures_channel::oneshot;
+use worker::{DurableObject, Env, MessageBuilder, QueueContentType, Request, Response, Result, State, durable_object};
+
+use super::job_storage::JobStorage;
+use super::stubs::{Begin, Cancellation, Renew, Settle};
+use super::{clock, log, results, settings};
+use crate::api::auth::Caller;
+use crate::api::status::{Published, Question};
+use crate::claude::response::Message;
+use crate::job::{Begun, Effect, Record, Renewal, Settled, Timing};
+use crate::policy::priority::Priority;
+use crate::submission::Creation;
+use crate::telemetry::Event;
+
+/// One job.
+#[durable_object]
+pub struct JobObject {
+    inner: Rc<Inner>,
+}
+
+struct Inner {
+    state: State,
+    env: Env,
+    storage: JobStorage,
+    /// Readers that wait for the next change.
+    watchers: RefCell<Vec<oneshot::Sender<()>>>,
+}
+
+impl DurableObject for JobObject {
+    fn new(state: State, env: Env) -> Self {
+        let storage = JobStorage::new(state.storage().sql());
+        Self { inner: Rc::new(Inner { state, env, storage, watchers: RefCell::default() }) }
+    }
+
+    async fn fetch(&self, request: Request) -> Result<Response> {
+        // An error becomes an answer: a rejected promise would say less.
+        match self.inner.clone().answer(request).await {
+            Ok(response) => Ok(response),
+            Err(error) => Response::error(error.to_string(), 500),
+        }
+    }
+
+    async fn alarm(&self) -> Result<Response> {
+        self.inner.do_effects().await;
+        Response::empty()
+    }
+}
+
+impl Inner {
+    async fn answer(self: Rc<Self>, mut request: Request) -> Result<Response> {
+        let operation = request.path();
+        let body = request.bytes().await?;
+        let timing = settings::load(&self.env).map_err(|_| "the configuration is broken")?.policy.timing();
+        // No await from here to the end of each arm, except in `status`, which only reads.
+        let response = match operation.as_str() {
+            "/create" => self.create(&body)?,
+            "/claim" => {
+                let turn = serde_json::from_slice(&body)?;
+                json(&self.change(|record| record.claim(turn, clock::now(), &timing))?)?
+            }
+            "/begin" => return self.begin(&body, &timing),
+            "/renew" => {
+                let Renew { token, has_content } = serde_json::from_slice(&body)?;
+                let now = clock::now();
+                let renewal = self.change(|record| match has_content {
+                    true => record.refine(token, now, &timing),
+                    false => record.renew(token, now, &timing),
+                });
+                // A job that is erased is one whose holder should stop.
+                json(&renewal.unwrap_or(Renewal::Fenced))?
+            }
+            "/settle" => self.settle(&body)?,
+            "/revive" => {
+                let turn = serde_json::from_slice(&body)?;
+                if self.storage.load()?.is_some() {
+                    self.change(|record| record.revive(turn, clock::now()))?;
+                }
+                json(&())?
+            }
+            "/cancel" => self.cancel(&body)?,
+            "/status" => return self.status(serde_json::from_slice(&body)?).await,
+            _ => return Response::error("no such operation", 404),
+        };
+        self.clone().after_change().await;
+        Ok(response)
+    }
+
+    fn create(&self, body: &[u8]) -> Result<Response> {
+        let (head, request) = unframed(body);
+        if let Some(record) = self.storage.load()? {
+            return json(&Creation { is_new: false, record });
+        }
+        let record: Record = serde_json::from_slice(head)?;
+        self.storage.create(&record, request)?;
+        json(&Creation { is_new: true, record })
+    }
+
+    fn begin(&self, body: &[u8], timing: &Timing) -> Result<Response> {
+        let Begin { token, model } = serde_json::from_slice(body)?;
+        let begun = self.change(|record| record.begin(token, model, clock::now(), timing))?;
+        let mut answer = serde_json::to_vec(&begun)?;
+        if begun == Begun::Go {
+            answer.push(b'\n');
+            self.storage.read_request(&mut answer)?;
+        }
+        self.wake_watchers();
+        Response::from_bytes(answer)
+    }
+
+    fn settle(&self, body: &[u8]) -> Result<Response> {
+        let (head, answer) = unframed(body);
+        let Settle { token, settlement } = serde_json::from_slice(head)?;
+        let mut record = self.storage.load()?.ok_or(NO_JOB)?;
+        let settled = record.settle(token, settlement, clock::now());
+        if settled == Settled::Stored {
+            // The answer first: a record that says `done` is never without one.
+            self.storage.write_answer(answer)?;
+            self.storage.save(&record)?;
+            log_if_finished(&record);
+        }
+        json(&settled)
+    }
+
+    fn cancel(&self, body: &[u8]) -> Result<Response> {
+        let caller: Caller = serde_json::from_slice(body)?;
+        let visible = |record: &Record| caller.may_see(&record.client) && !record.is_gone();
+        let Some(mut record) = self.storage.load()?.filter(visible) else {
+            return json(&Cancellation::Unknown);
+        };
+        let was_running = !record.state.is_terminal();
+        record.cancel(clock::now());
+        self.storage.save(&record)?;
+        self.storage.erase_content()?;
+        if was_running {
+            log_if_finished(&record);
+        }
+        json(&match record.is_gone() {
+            true => Cancellation::Erased,
+            false => Cancellation::Cancelled(Published::new(&record, None, clock::now())?),
+        })
+    }
+
+    async fn status(&self, question: Question) -> Result<Response> {
+        let until = clock::now() + Duration::from_secs(question.wait_seconds);
+        loop {
+            let Some(record) = self.storage.load()?.filter(|record| !record.is_gone()) else {
+                return json(&None::<Published>);
+            };
+            let now = clock::now();
+            if now >= until || question.is_answered_by(record.revision, record.state.is_terminal()) {
+                return json(&Some(self.publish(&record)?));
+            }
+            let (watcher, changed) = oneshot::channel();
+            self.watchers.borrow_mut().push(watcher);
+            clock::within(until.after(now), changed).await;
+        }
+    }
+
+    fn publish(&self, record: &Record) -> Result<Published> {
+        let answer = self.storage.read_answer()?;
+        // An answer that was stored is one that was read before.
+        let answer = answer.and_then(|bytes| Message::from_json(&bytes).ok());
+        Ok(Published::new(record, answer.as_ref(), clock::now())?)
+    }
+
+    /// Applies `step` to the record and writes it.
+    fn change<T>(&self, step: impl FnOnce(&mut Record) -> T) -> Result<T> {
+        let mut record = self.storage.load()?.ok_or(NO_JOB)?;
+        let was_running = !record.state.is_terminal();
+        let outcome = step(&mut record);
+        self.storage.save(&record)?;
+        if was_running {
+            log_if_finished(&record);
+        }
+        Ok(outcome)
+    }
+
+    /// Sets the alarm, so that nothing is lost from here on, and has the effects done while the answer is on its way.
+    async fn after_change(self: Rc<Self>) {
+        self.wake_watchers();
+        self.set_alarm().await;
+        let inner = self.clone();
+        self.state.wait_until(async move { inner.do_effects().await });
+    }
+
+    fn wake_watchers(&self) {
+        for watcher in self.watchers.take() {
+            // A reader that has left wants nothing any more.
+            let _ = watcher.send(());
+        }
+    }
+
+    async fn set_alarm(&self) {
+        let alarm = match (settings::load(&self.env), self.storage.load()) {
+            (Ok(config), Ok(Some(record))) => record.next_alarm(&config.policy.timing()).after(clock::now()),
+            (Ok(_), Ok(None)) => return,
+            // Until the configuration is mended.
+            _ => TROUBLE_PAUSE,
+        };
+        if let Err(error) = self.state.storage().set_alarm(alarm.max(MIN_ALARM)).await {
+            log::trouble(None, "alarm", &error.to_string());
+        }
+    }
+
+    /// Does what is due. Each effect may be done twice without harm.
+    async fn do_effects(&self) {
+        if let Ok(config) = settings::load(&self.env) {
+            let timing = config.policy.timing();
+            let due = self.storage.load().and_then(|record| match record {
+                Some(_) => self.change(|record| record.tick(clock::now(), &timing)),
+                None => Ok(Vec::new()),
+            });
+            match due {
+                Ok(effects) if effects.is_empty() => {}
+                Ok(effects) => {
+                    self.wake_watchers();
+                    for effect in effects {
+                        self.do_effect(effect).await;
+                    }
+                }
+                Err(error) => log::trouble(None, "job_object", &error.to_string()),
+            }
+        }
+        self.set_alarm().await;
+    }
+
+    async fn do_effect(&self, effect: Effect) {
+        let done = match effect {
+            Effect::Announce { priority, envelope, delay_seconds } => {
+                let turn = envelope.turn;
+                self.send(priority, envelope.encode(), delay_seconds).await.and_then(|()| {
+                    self.change(|record| record.announced(turn, clock::now())).map_err(|error| error.to_string())
+                })
+            }
+            Effect::Publish { ttl_seconds } => self.write_to_kv(ttl_seconds).await,
+            Effect::Withdraw => self.delete_from_kv().await,
+            Effect::Erase => self.erase().await,
+        };
+        if let Err(error) = done {
+            log::trouble(None, "outbox", &error);
+        }
+    }
+
+    async fn send(&self, priority: Priority, body: String, delay_seconds: u32) -> std::result::Result<(), String> {
+        let binding = match priority {
+            Priority::High => "QUEUE_HIGH",
+            Priority::Medium => "QUEUE_MEDIUM",
+            Priority::Low => "QUEUE_LOW",
+        };
+        let message =
+            MessageBuilder::new(body).content_type(QueueContentType::Text).delay_seconds(delay_seconds).build();
+        let send = async { self.env.queue(binding)?.send(message).await };
+        match clock::within(SEND_PATIENCE, send).await {
+            Some(sent) => sent.map_err(|error| format!("{binding}: {error}")),
+            None => Err(format!("{binding}: a send took too long")),
+        }
+    }
+
+    async fn write_to_kv(&self, ttl_seconds: u64) -> std::result::Result<(), String> {
+        let record = self.storage.load().map_err(|error| error.to_string())?.ok_or("the job is gone")?;
+        let published = self.publish(&record).map_err(|error| error.to_string())?;
+        results::put(&self.env, &record.id, &published, ttl_seconds).await?;
+        self.change(Record::published).map_err(|error| error.to_string())
+    }
+
+    async fn delete_from_kv(&self) -> std::result::Result<(), String> {
+        let record = self.storage.load().map_err(|error| error.to_string())?.ok_or("the job is gone")?;
+        results::delete(&self.env, &record.id).await?;
+        self.change(Record::published).map_err(|error| error.to_string())
+    }
+
+    async fn erase(&self) -> std::result::Result<(), String> {
+        let storage = self.state.storage();
+        storage.delete_alarm().await.map_err(|error| error.to_string())?;
+        storage.delete_all().await.map_err(|error| error.to_string())
+    }
+}
+
+fn log_if_finished(record: &Record) {
+    if !record.state.is_terminal() {
+        return;
+    }
+    log::event(&Event::JobFinished {
+        job: &record.id.to_string(),
+        status: record.state.name(),
+        reason: record.state.reason(),
+        attempts: record.attempts,
+        calls: record.calls,
+        age_ms: crate::policy::time::millis(clock::now().since(record.created_at)),
+    });
+}
+
+/// A line of JSON, and what stands after it.
+fn unframed(body: &[u8]) -> (&[u8], &[u8]) {
+    match body.iter().position(|byte| *byte == b'\n').and_then(|at| body.split_at_checked(at)) {
+        Some((head, rest)) => (head, rest.get(1..).unwrap_or_default()),
+        None => (body, &[]),
+    }
+}
+
+fn json(value: &impl serde::Serialize) -> Result<Response> {
+    Response::ok(serde_json::to_string(value)?)
+}
+
+/// A queue that is overloaded answers after 57 s; the outbox sends again anyway.
+const SEND_PATIENCE: Duration = Duration::from_secs(30);
+const NO_JOB: &str = "there is no such job";
+const TROUBLE_PAUSE: Duration = Duration::from_secs(60);
+const MIN_ALARM: Duration = Duration::from_millis(50);

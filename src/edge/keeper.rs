@@ -1,0 +1,131 @@
+//! Keeps a claim and a permit alive while a call is on its way.
+//!
+//! Everything a call awaits is awaited through [`Keeper::drive`]: it renews lease and permit every third of their length,
+//! learns from the answers that the job was taken back or taken over, and gives up when its patience is over.
+
+use std::future::Future;
+use std::pin::pin;
+use std::time::Duration;
+
+use futures_util::future::{Either, join, select};
+use worker::Delay;
+
+use super::stubs::{GateStub, JobStub, ObjectError};
+use super::{clock, log};
+use crate::job::{Renewal, Token};
+use crate::policy::answer::PermitId;
+use crate::policy::time::Timestamp;
+
+/// Why a call is not waited for any longer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stop {
+    /// Patience is over.
+    TimedOut,
+    /// A later claim has taken over.
+    Fenced,
+    /// The app took the job back.
+    Cancelled,
+}
+
+impl Stop {
+    /// The stable name.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::TimedOut => "timed_out",
+            Self::Fenced => "fenced",
+            Self::Cancelled => "cancelled",
+        }
+    }
+}
+
+/// Keeps one call's claim and permit.
+pub(super) struct Keeper<'a> {
+    id: &'a str,
+    job: JobStub<'a>,
+    token: Token,
+    gate: GateStub<'a>,
+    permit: Option<PermitId>,
+    every: Duration,
+    renewed_at: Timestamp,
+    has_content: bool,
+}
+
+impl<'a> Keeper<'a> {
+    /// A keeper for a call that begins now, renewing `every` so often.
+    pub(super) fn new(
+        id: &'a str,
+        job: JobStub<'a>,
+        token: Token,
+        gate: GateStub<'a>,
+        permit: Option<PermitId>,
+        every: Duration,
+    ) -> Self {
+        Self { id, job, token, gate, permit, every, renewed_at: clock::now(), has_content: false }
+    }
+
+    /// What `future` came to within `patience`.
+    pub(super) async fn drive<F: Future>(&mut self, patience: Duration, future: F) -> Result<F::Output, Stop> {
+        let mut future = pin!(future);
+        let until = clock::now() + patience;
+        loop {
+            let now = clock::now();
+            let renewal_at = self.renewed_at + self.every;
+            let pause = renewal_at.min(until).after(now);
+            match select(future.as_mut(), pin!(Delay::from(pause))).await {
+                Either::Left((output, _)) => return Ok(output),
+                Either::Right(((), _)) => {
+                    let now = clock::now();
+                    if now >= until {
+                        return Err(Stop::TimedOut);
+                    }
+                    if now >= renewal_at {
+                        self.renew().await?;
+                    }
+                }
+            }
+        }
+    }
+
+    /// The first content has come: the breaker has its success, the watchers their phase.
+    pub(super) async fn first_content(&mut self) -> Result<(), Stop> {
+        self.has_content = true;
+        let (told, renewed) = join(self.tell_gate(), self.job.renew(self.token, true)).await;
+        if let Err(error) = told {
+            log::trouble(Some(self.id), "gate", &error.to_string());
+        }
+        self.judge(renewed)
+    }
+
+    async fn tell_gate(&self) -> Result<(), ObjectError> {
+        match self.permit {
+            Some(permit) => self.gate.content(permit).await,
+            None => Ok(()),
+        }
+    }
+
+    async fn renew(&mut self) -> Result<(), Stop> {
+        let keep_permit = async {
+            if let Some(permit) = self.permit
+                && let Err(error) = self.gate.renew(permit).await
+            {
+                log::trouble(Some(self.id), "gate", &error.to_string());
+            }
+        };
+        let ((), renewed) = join(keep_permit, self.job.renew(self.token, self.has_content)).await;
+        self.judge(renewed)
+    }
+
+    /// A renewal that got no answer is tried again in time: two may fail before the lease runs out.
+    fn judge(&mut self, renewed: Result<Renewal, ObjectError>) -> Result<(), Stop> {
+        self.renewed_at = clock::now();
+        match renewed {
+            Ok(Renewal::Renewed) => Ok(()),
+            Ok(Renewal::Fenced) => Err(Stop::Fenced),
+            Ok(Renewal::Cancelled) => Err(Stop::Cancelled),
+            Err(error) => {
+                log::trouble(Some(self.id), "job_object", &error.to_string());
+                Ok(())
+            }
+        }
+    }
+}

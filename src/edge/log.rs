@@ -1,0 +1,19 @@
+//! Events as log lines: one JSON object a line, which Workers Logs indexes.
+
+use worker::{console_error, console_log};
+
+use crate::telemetry::Event;
+
+/// Writes one event.
+pub(super) fn event(event: &Event<'_>) {
+    if event.is_trouble() {
+        console_error!("{}", event.line());
+    } else {
+        console_log!("{}", event.line());
+    }
+}
+
+/// Something of ours did not work.
+pub(super) fn trouble(job: Option<&str>, part: &str, message: &str) {
+    event(&Event::Trouble { job, part, message });
+}

@@ -1,0 +1,257 @@
+//! Typed calls to the Durable Objects, each with its own timeout and a fresh stub: a stub can stay broken after its object
+//! was reset, and an object that trapped never answers.
+
+use std::time::Duration;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use wasm_bindgen::JsValue;
+use worker::{Env, Error, Method, Request, RequestInit, Response};
+
+use super::clock;
+use crate::api::auth::Caller;
+use crate::api::status::{Published, Question};
+use crate::job::{Begun, Claim, JobId, Renewal, Settled, Settlement, Token};
+use crate::policy::answer::{Decision, PermitId, Report, Verdict};
+use crate::policy::priority::Priority;
+use crate::policy::settings::BackoffSettings;
+use crate::submission::{Accepted, Creation};
+
+/// Why an object gave no answer.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ObjectError {
+    /// It has more to do than it can; asking again makes it worse.
+    #[error("the object is overloaded")]
+    Overloaded,
+    /// Nothing within the timeout.
+    #[error("the object did not answer in time")]
+    Silent,
+    /// Anything else that the platform or the object said.
+    #[error("{0}")]
+    Failed(String),
+}
+
+/// The object of one job.
+pub(super) struct JobStub<'a> {
+    env: &'a Env,
+    name: String,
+}
+
+/// What a consumer says to a Job object while it is calling.
+#[derive(Serialize, serde::Deserialize)]
+pub(super) struct Renew {
+    pub(super) token: Token,
+    pub(super) has_content: bool,
+}
+
+/// What a consumer says to a Job object before it calls.
+#[derive(Serialize, serde::Deserialize)]
+pub(super) struct Begin {
+    pub(super) token: Token,
+    pub(super) model: String,
+}
+
+/// What a consumer says to a Job object at the end of a delivery; the answer follows, raw.
+#[derive(Serialize, serde::Deserialize)]
+pub(super) struct Settle {
+    pub(super) token: Token,
+    pub(super) settlement: Settlement,
+}
+
+/// A Job object's answer to a caller that takes its job back.
+#[derive(Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Cancellation {
+    /// There is no such job for this caller.
+    Unknown,
+    /// It was unfinished, and is cancelled.
+    Cancelled(Published),
+    /// It was finished, and its content is gone.
+    Erased,
+}
+
+impl<'a> JobStub<'a> {
+    pub(super) fn new(env: &'a Env, id: &JobId) -> Self {
+        Self { env, name: id.to_string() }
+    }
+
+    /// Stores a job with its request.
+    pub(super) async fn create(&self, accepted: &Accepted) -> Result<Creation, ObjectError> {
+        self.ask("create", framed(&accepted.record, &accepted.request)?).await
+    }
+
+    pub(super) async fn claim(&self, turn: u64) -> Result<Claim, ObjectError> {
+        self.ask("claim", encoded(&turn)?).await
+    }
+
+    /// The request's body, if the call may be made.
+    pub(super) async fn begin(&self, token: Token, model: &str) -> Result<(Begun, Vec<u8>), ObjectError> {
+        let body = encoded(&Begin { token, model: model.to_owned() })?;
+        let mut response = send(self.env, JOB_BINDING, &self.name, "begin", body, PATIENCE).await?;
+        let bytes = response.bytes().await.map_err(classify)?;
+        let at = bytes.iter().position(|byte| *byte == b'\n').unwrap_or(bytes.len());
+        let (head, rest) = bytes.split_at_checked(at).unwrap_or_default();
+        let begun = serde_json::from_slice(head).map_err(|error| ObjectError::Failed(error.to_string()))?;
+        Ok((begun, rest.get(1..).unwrap_or_default().to_vec()))
+    }
+
+    pub(super) async fn renew(&self, token: Token, has_content: bool) -> Result<Renewal, ObjectError> {
+        self.ask("renew", encoded(&Renew { token, has_content })?).await
+    }
+
+    pub(super) async fn settle(
+        &self,
+        token: Token,
+        settlement: Settlement,
+        answer: &str,
+    ) -> Result<Settled, ObjectError> {
+        self.ask("settle", framed(&Settle { token, settlement }, answer)?).await
+    }
+
+    pub(super) async fn revive(&self, turn: u64) -> Result<(), ObjectError> {
+        self.ask("revive", encoded(&turn)?).await
+    }
+
+    pub(super) async fn cancel(&self, caller: &Caller) -> Result<Cancellation, ObjectError> {
+        self.ask("cancel", encoded(caller)?).await
+    }
+
+    /// The status, once it answers `question`, or when its wait is over.
+    pub(super) async fn status(&self, question: Question) -> Result<Option<Published>, ObjectError> {
+        let patience = PATIENCE + Duration::from_secs(question.wait_seconds);
+        ask(self.env, JOB_BINDING, &self.name, "status", encoded(&question)?, patience).await
+    }
+
+    async fn ask<T: DeserializeOwned>(&self, operation: &str, body: Vec<u8>) -> Result<T, ObjectError> {
+        ask(self.env, JOB_BINDING, &self.name, operation, body, PATIENCE).await
+    }
+}
+
+/// The gate of one model. A gate that is silent is asked once more, through a fresh stub; an overloaded one is not.
+pub(super) struct GateStub<'a> {
+    env: &'a Env,
+    model: &'a str,
+}
+
+/// A question to a gate.
+#[derive(Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum GateQuestion {
+    Permit { priority: Priority },
+    Renew { permit: PermitId },
+    Content { permit: PermitId },
+    Report { permit: Option<PermitId>, report: Report, backoff: BackoffSettings },
+    Status,
+}
+
+impl<'a> GateStub<'a> {
+    pub(super) const fn new(env: &'a Env, model: &'a str) -> Self {
+        Self { env, model }
+    }
+
+    pub(super) async fn permit(&self, priority: Priority) -> Result<Decision, ObjectError> {
+        self.ask(&GateQuestion::Permit { priority }).await
+    }
+
+    pub(super) async fn renew(&self, permit: PermitId) -> Result<bool, ObjectError> {
+        self.ask(&GateQuestion::Renew { permit }).await
+    }
+
+    pub(super) async fn content(&self, permit: PermitId) -> Result<(), ObjectError> {
+        self.ask(&GateQuestion::Content { permit }).await
+    }
+
+    pub(super) async fn report(
+        &self,
+        permit: Option<PermitId>,
+        report: Report,
+        backoff: BackoffSettings,
+    ) -> Result<Verdict, ObjectError> {
+        self.ask(&GateQuestion::Report { permit, report, backoff }).await
+    }
+
+    pub(super) async fn status(&self) -> Result<Box<serde_json::value::RawValue>, ObjectError> {
+        self.ask(&GateQuestion::Status).await
+    }
+
+    async fn ask<T: DeserializeOwned>(&self, question: &GateQuestion) -> Result<T, ObjectError> {
+        let body = encoded(question)?;
+        match ask(self.env, GATE_BINDING, self.model, "gate", body.clone(), GATE_PATIENCE).await {
+            Err(ObjectError::Silent | ObjectError::Failed(_)) => {
+                ask(self.env, GATE_BINDING, self.model, "gate", body, GATE_PATIENCE).await
+            }
+            answered => answered,
+        }
+    }
+}
+
+async fn ask<T: DeserializeOwned>(
+    env: &Env,
+    binding: &str,
+    name: &str,
+    operation: &str,
+    body: Vec<u8>,
+    patience: Duration,
+) -> Result<T, ObjectError> {
+    let exchange = async {
+        let mut response = send(env, binding, name, operation, body, patience).await?;
+        response.bytes().await.map_err(classify)
+    };
+    let bytes = clock::within(patience, exchange).await.ok_or(ObjectError::Silent)??;
+    serde_json::from_slice(&bytes).map_err(|error| ObjectError::Failed(format!("{operation}: {error}")))
+}
+
+async fn send(
+    env: &Env,
+    binding: &str,
+    name: &str,
+    operation: &str,
+    body: Vec<u8>,
+    patience: Duration,
+) -> Result<Response, ObjectError> {
+    let exchange = async {
+        let stub = env.durable_object(binding)?.get_by_name(name)?;
+        let mut init = RequestInit::new();
+        init.with_method(Method::Post).with_body(Some(JsValue::from(js_sys::Uint8Array::from(body.as_slice()))));
+        let headers = worker::Headers::new();
+        headers.set(NAME_HEADER, name)?;
+        init.with_headers(headers);
+        stub.fetch_with_request(Request::new_with_init(&format!("https://object/{operation}"), &init)?).await
+    };
+    let mut response = clock::within(patience, exchange).await.ok_or(ObjectError::Silent)?.map_err(classify)?;
+    if response.status_code() == 200 {
+        return Ok(response);
+    }
+    let said = response.text().await.unwrap_or_default();
+    Err(ObjectError::Failed(format!("{operation}: {} {said}", response.status_code())))
+}
+
+/// Platform errors carry `overloaded` and `retryable` as properties of the thrown object.
+fn classify(error: Error) -> ObjectError {
+    if let Error::UnknownJsError { original, .. } = &error
+        && js_sys::Reflect::get(original, &JsValue::from_str("overloaded")).is_ok_and(|flag| flag.is_truthy())
+    {
+        return ObjectError::Overloaded;
+    }
+    ObjectError::Failed(error.to_string())
+}
+
+fn encoded(value: &impl Serialize) -> Result<Vec<u8>, ObjectError> {
+    serde_json::to_vec(value).map_err(|error| ObjectError::Failed(error.to_string()))
+}
+
+/// A line of JSON and raw text after it: text of megabytes is neither quoted nor parsed on its way.
+fn framed(head: &impl Serialize, raw: &str) -> Result<Vec<u8>, ObjectError> {
+    let mut bytes = encoded(head)?;
+    bytes.push(b'\n');
+    bytes.extend_from_slice(raw.as_bytes());
+    Ok(bytes)
+}
+
+/// Objects do not know their own name; their callers tell them.
+pub(super) const NAME_HEADER: &str = "spillway-name";
+const JOB_BINDING: &str = "JOB";
+const GATE_BINDING: &str = "GATE";
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Twice this, and the job goes on without the gate.
+const GATE_PATIENCE: Duration = Duration::from_secs(3);
