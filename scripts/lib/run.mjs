@@ -30,22 +30,22 @@ export class Problem extends Error {
 
 /** @type {Set<number>} Process groups to end when we are asked to end. */
 const groups = new Set();
-let watchingSignals = false;
+const endings = { SIGINT: 130, SIGTERM: 143, SIGHUP: 129 };
 
-function endGroupsOnSignal() {
-  if (watchingSignals) return;
-  watchingSignals = true;
-  for (const [signal, code] of [
-    ["SIGINT", 130],
-    ["SIGTERM", 143],
-    ["SIGHUP", 129],
-  ]) {
-    process.on(signal, () => {
-      if (groups.size === 0) return;
-      for (const pid of groups) killGroup(pid, "SIGKILL");
-      process.exit(code);
-    });
-  }
+function endGroups(signal) {
+  for (const pid of groups) killGroup(pid, "SIGKILL");
+  process.exit(endings[signal]);
+}
+
+/** Only while a child runs: afterwards a signal is the business of whoever asked for the set-up. */
+function watch(pid) {
+  if (groups.size === 0) for (const signal of Object.keys(endings)) process.on(signal, endGroups);
+  groups.add(pid);
+}
+
+function unwatch(pid) {
+  groups.delete(pid);
+  if (groups.size === 0) for (const signal of Object.keys(endings)) process.off(signal, endGroups);
 }
 
 function killGroup(pid, signal) {
@@ -77,7 +77,6 @@ export const logFile = (name) => join(stateDir, "logs", `${name}.log`);
  * @returns {Promise<string>} What it printed, stdout and stderr as they came.
  */
 export function run(command, args, { log, remedy, env, cwd = root, seconds = 1800, input }) {
-  endGroupsOnSignal();
   const file = logFile(log);
   mkdirSync(dirname(file), { recursive: true });
   writeFileSync(file, `$ ${command} ${args.join(" ")}\n`);
@@ -90,7 +89,7 @@ export function run(command, args, { log, remedy, env, cwd = root, seconds = 180
       detached: true,
       stdio: [input === undefined ? "ignore" : "pipe", "pipe", "pipe"],
     });
-    if (child.pid) groups.add(child.pid);
+    if (child.pid) watch(child.pid);
     const timer = setTimeout(() => {
       late = true;
       if (child.pid) killGroup(child.pid, "SIGKILL");
@@ -104,7 +103,7 @@ export function run(command, args, { log, remedy, env, cwd = root, seconds = 180
     if (input !== undefined) child.stdin.end(input);
     const end = (failure) => {
       clearTimeout(timer);
-      if (child.pid) groups.delete(child.pid);
+      if (child.pid) unwatch(child.pid);
       if (!failure) return resolve(output);
       reject(new Problem(remedy, `${tail(output)}\n${command}: ${failure} (all of it: ${file})`.trim()));
     };
