@@ -1,10 +1,11 @@
-// The answer to a request: one complete Message, made from the prompt alone.
-//
-// Streaming and not are the same answer: stream.mjs takes this Message apart, and nothing else makes one. The text holds
-// the last user message and its length, a tool's input is made from its schema and the prompt, ids are hashes, so the
-// same request always gets the same answer and two requests can be told apart. A "token" is a piece of at most four
-// characters; `max_tokens` and the script's `tokens` count those.
-
+/**
+ * The answer to a request: one complete Message, made from the prompt alone.
+ *
+ * Streaming and not are the same answer: stream.mjs takes this Message apart, and nothing else makes one. The text holds
+ * the last user message and its length, a tool's input is made from its schema and the prompt, ids are hashes, so the
+ * same request always gets the same answer and two requests can be told apart. A "token" is a piece of at most four
+ * characters; `max_tokens` and the script's `tokens` count those.
+ */
 import { createHash } from "node:crypto";
 import { identifier } from "./random.mjs";
 import { citableDocuments, inputTokens, lastUserText } from "./prompt.mjs";

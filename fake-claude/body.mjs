@@ -1,5 +1,4 @@
-// Reading a request's body: hashed as it arrives, kept up to what the API takes, and never more than a bound.
-
+/** Reading a request's body: hashed as it arrives, kept up to what the API takes, and never more than a bound. */
 /** The API's limit on a request. */
 export const LARGEST_BODY = 32 * 1024 * 1024;
 

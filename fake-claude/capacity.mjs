@@ -1,10 +1,11 @@
-// Limits that calls meet when no rule has decided: capacity (529) and rate limits (429).
-//
-// Capacity models the platform's load: so many answers at once and so many starts in the last second, over all and per
-// model. Rate limits model the organisation's own quota: one token bucket per model, whose state is in the
-// `anthropic-ratelimit-requests-*` headers of every answer, and whose refusals say in Retry-After when the next call
-// would be let through. A refused call takes nothing from either. Time is an argument.
-
+/**
+ * Limits that calls meet when no rule has decided: capacity (529) and rate limits (429).
+ *
+ * Capacity models the platform's load: so many answers at once and so many starts in the last second, over all and per
+ * model. Rate limits model the organisation's own quota: one token bucket per model, whose state is in the
+ * `anthropic-ratelimit-requests-*` headers of every answer, and whose refusals say in Retry-After when the next call
+ * would be let through. A refused call takes nothing from either. Time is an argument.
+ */
 const SECOND_MS = 1000;
 const MINUTE_MS = 60_000;
 

@@ -1,5 +1,4 @@
-// The control routes, `/_fake/…`: change the script, read the log. They are not calls, and are not logged.
-
+/** The control routes, `/_fake/…`: change the script, read the log. They are not calls, and are not logged. */
 import { readBody } from "./body.mjs";
 import { bodyHash } from "./log.mjs";
 import { parseScriptText, ScriptError } from "./script.mjs";

@@ -1,9 +1,10 @@
-// The API's failures: status, body and headers of each, as claude-like clients meet them.
-//
-// Presets have names, so that a script says what it means ("acceleration", "spend_cap") and not only a number: several
-// of them share a status and differ in what a client ought to do. A 529 carries `x-should-retry: true` and no
-// retry-after, as the real one does; 413 and 520–524 come from the network in front of the API, as HTML.
-
+/**
+ * The API's failures: status, body and headers of each, as claude-like clients meet them.
+ *
+ * Presets have names, so that a script says what it means ("acceleration", "spend_cap") and not only a number: several
+ * of them share a status and differ in what a client ought to do. A 529 carries `x-should-retry: true` and no
+ * retry-after, as the real one does; 413 and 520–524 come from the network in front of the API, as HTML.
+ */
 /**
  * @typedef {object} Failure
  * @property {number} status

@@ -1,7 +1,8 @@
-// One call while it lasts: its response, its entry in the log, and the client that may leave at any moment.
-//
-// Every wait ends early when the client has gone, and whatever happens the call gets exactly one outcome.
-
+/**
+ * One call while it lasts: its response, its entry in the log, and the client that may leave at any moment.
+ *
+ * Every wait ends early when the client has gone, and whatever happens the call gets exactly one outcome.
+ */
 import { setImmediate as nextTurn } from "node:timers/promises";
 
 // How many events are written before other calls get a turn.

@@ -1,5 +1,4 @@
-// How an answer leaves, whole or not: the delays, the cuts, and the faults of the connection.
-
+/** How an answer leaves, whole or not: the delays, the cuts, and the faults of the connection. */
 import { errorBody, failureOf, htmlPage, PRESETS, renderFailure } from "./errors.mjs";
 import { encode, errorEvent, eventsOf, PING } from "./stream.mjs";
 

@@ -1,8 +1,9 @@
-// The door: a listening socket that can be shut for a while and opened again on the same port.
-//
-// The HTTP server never listens itself; it is handed its connections. So refusing new connections (ECONNREFUSED, as from
-// a host that is down) leaves the answers in progress alone.
-
+/**
+ * The door: a listening socket that can be shut for a while and opened again on the same port.
+ *
+ * The HTTP server never listens itself; it is handed its connections. So refusing new connections (ECONNREFUSED, as from
+ * a host that is down) leaves the answers in progress alone.
+ */
 import { createServer } from "node:net";
 
 const REOPEN_RETRY_MS = 20;

@@ -1,9 +1,10 @@
-// Every call that came, in order, from the moment its headers were read.
-//
-// This log is what tests count in ("one call", "one probe"), so a call is in it before anything is answered, with
-// `outcome: null` while it lasts, and its outcome is set before the last byte of the answer goes out: whoever has read
-// an answer finds it logged.
-
+/**
+ * Every call that came, in order, from the moment its headers were read.
+ *
+ * This log is what tests count in ("one call", "one probe"), so a call is in it before anything is answered, with
+ * `outcome: null` while it lasts, and its outcome is set before the last byte of the answer goes out: whoever has read
+ * an answer finds it logged.
+ */
 import { createHash } from "node:crypto";
 
 const LARGEST_KEPT_BODY = 64 * 1024;

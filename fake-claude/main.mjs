@@ -1,6 +1,5 @@
 #!/usr/bin/env node
-// The fake Claude as a program.
-
+/** The fake Claude as a program. */
 import { readFileSync } from "node:fs";
 import { parseArgs } from "node:util";
 import { ScriptError, parseScriptText } from "./script.mjs";

@@ -1,8 +1,9 @@
-// The models that the fake knows, with the abilities that make requests fail.
-//
-// A model that is not in the table but is called claude-… answers like the newest ones, so that a test may use names of
-// its own; every other name is a 404, as a retired model id is.
-
+/**
+ * The models that the fake knows, with the abilities that make requests fail.
+ *
+ * A model that is not in the table but is called claude-… answers like the newest ones, so that a test may use names of
+ * its own; every other name is a 404, as a retired model id is.
+ */
 const NEWEST = { context: 1_000_000, output: 128_000, adaptive: true, enabledThinking: false, prefill: false };
 
 const ABILITIES = {

@@ -1,5 +1,4 @@
-// What a request asks, as text: for markers, for counting tokens, and for an answer that can be told from others.
-
+/** What a request asks, as text: for markers, for counting tokens, and for an answer that can be told from others. */
 /** About four characters make a token. */
 export const estimateTokens = (characters) => Math.ceil(characters / 4);
 

@@ -1,8 +1,9 @@
-// Chance that can be repeated.
-//
-// A draw is a pure function of the seed, a name and a number ("rules[2]", call 17), not the next value of a shared
-// generator: the same script under the same seed lets the same calls fail, whatever else was drawn in between.
-
+/**
+ * Chance that can be repeated.
+ *
+ * A draw is a pure function of the seed, a name and a number ("rules[2]", call 17), not the next value of a shared
+ * generator: the same script under the same seed lets the same calls fail, whatever else was drawn in between.
+ */
 import { createHash } from "node:crypto";
 
 /** A number in [0, 1) for this seed, name and number. */

@@ -1,10 +1,11 @@
-// Which rule a call meets: the script's clock, its counters, and the first match.
-//
-// Calls are counted from the script's start: all of them, by model, and by prompt. A prompt is known by its marker (the
-// text in the first `[[…]]` of the prompt) or else by its text, so `prompt_call: 2` is "the second time this prompt is
-// tried". `match` and `every` count the calls that fulfil a rule's other conditions, `probability` included, so that
-// "the first three matching calls" stays three whatever chance does.
-
+/**
+ * Which rule a call meets: the script's clock, its counters, and the first match.
+ *
+ * Calls are counted from the script's start: all of them, by model, and by prompt. A prompt is known by its marker (the
+ * text in the first `[[…]]` of the prompt) or else by its text, so `prompt_call: 2` is "the second time this prompt is
+ * tried". `match` and `every` count the calls that fulfil a rule's other conditions, `probability` included, so that
+ * "the first three matching calls" stays three whatever chance does.
+ */
 import { draw } from "./random.mjs";
 
 /** A script in progress. */

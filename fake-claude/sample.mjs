@@ -1,7 +1,8 @@
-// A value that fits a JSON schema, made from the prompt: what a model would put into a tool's input.
-//
-// Strings carry the prompt's text, numbers its length, choices follow it, so that two prompts give two inputs.
-
+/**
+ * A value that fits a JSON schema, made from the prompt: what a model would put into a tool's input.
+ *
+ * Strings carry the prompt's text, numbers its length, choices follow it, so that two prompts give two inputs.
+ */
 import { draw } from "./random.mjs";
 
 const DEEPEST = 8;

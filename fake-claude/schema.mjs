@@ -1,8 +1,9 @@
-// Checks for what people write by hand: every problem at once, each with its place (`rules[2].then.status: …`).
-//
-// A check is a function (value, place, problems) => parsed value. Unknown fields are refused, because a misspelt
-// condition would otherwise match every call.
-
+/**
+ * Checks for what people write by hand: every problem at once, each with its place (`rules[2].then.status: …`).
+ *
+ * A check is a function (value, place, problems) => parsed value. Unknown fields are refused, because a misspelt
+ * condition would otherwise match every call.
+ */
 /** What is wrong with a script; `problems` has one sentence for each place. */
 export class ScriptError extends Error {
   constructor(problems) {

@@ -1,10 +1,11 @@
-// What a script may say, and what it means once read.
-//
-// A script is a list of rules, the first that matches a call decides what happens to it; a call that none matches is
-// answered. `when` says which calls, `then` says one of three things: an answer (perhaps slow, odd or cut short), an
-// error, or a fault of the connection. Fields of two of them in one rule are refused: one of them would be ignored.
-// Nothing is checked later than here; README.md is the reference for people.
-
+/**
+ * What a script may say, and what it means once read.
+ *
+ * A script is a list of rules, the first that matches a call decides what happens to it; a call that none matches is
+ * answered. `when` says which calls, `then` says one of three things: an answer (perhaps slow, odd or cut short), an
+ * error, or a fault of the connection. Fields of two of them in one rule are refused: one of them would be ignored.
+ * Nothing is checked later than here; README.md is the reference for people.
+ */
 import { validateHeaderName, validateHeaderValue } from "node:http";
 import { PRESETS, failureOf } from "./errors.mjs";
 import * as s from "./schema.mjs";

@@ -1,9 +1,10 @@
-// The fake Claude API, for tests in process and for `main.mjs`.
-//
-// A call goes: logged → body read (413 above 32 MB) → counted → key and version → body checked → rules → rate limits and
-// capacity → answer. Rules come after the checks, because a 400 is a 400 for the real API under any load, and before the
-// limits, because a script that says what happens to a call means it.
-
+/**
+ * The fake Claude API, for tests in process and for `main.mjs`.
+ *
+ * A call goes: logged → body read (413 above 32 MB) → counted → key and version → body checked → rules → rate limits and
+ * capacity → answer. Rules come after the checks, because a 400 is a 400 for the real API under any load, and before the
+ * limits, because a script that says what happens to a call means it.
+ */
 import { createServer } from "node:http";
 import { composeAnswer } from "./answer.mjs";
 import { readBody } from "./body.mjs";

@@ -1,8 +1,9 @@
-// A Message as the server-sent events that carry it.
-//
-// One list of events, decided before the first byte is sent: what is cut, delayed or broken later is the sender's
-// business (faults.mjs), and "after n events" means the same on every run.
-
+/**
+ * A Message as the server-sent events that carry it.
+ *
+ * One list of events, decided before the first byte is sent: what is cut, delayed or broken later is the sender's
+ * business (faults.mjs), and "after n events" means the same on every run.
+ */
 import { tokenize } from "./answer.mjs";
 
 /** @typedef {{event: string, data: object, delta?: boolean}} StreamEvent `delta` marks content */

@@ -1,8 +1,9 @@
-// The 400s of the Messages API: the first thing wrong with a request, in the words that the API has for it.
-//
-// It checks what the API checks and a client can get wrong, the pairing of tool_use and tool_result above all; it does not
-// know every option of every block.
-
+/**
+ * The 400s of the Messages API: the first thing wrong with a request, in the words that the API has for it.
+ *
+ * It checks what the API checks and a client can get wrong, the pairing of tool_use and tool_result above all; it does not
+ * know every option of every block.
+ */
 import { abilitiesOf } from "./models.mjs";
 import { inputTokens } from "./prompt.mjs";
 

@@ -1,5 +1,4 @@
-// Answers: the event sequences, and that streaming and not are one and the same Message.
-
+/** Answers: the event sequences, and that streaming and not are one and the same Message. */
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { assemble, fakeFor, MODEL, postJson, request, stream } from "./support.mjs";

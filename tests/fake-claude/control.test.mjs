@@ -1,5 +1,4 @@
-// The control routes, the log, and the fake as a program.
-
+/** The control routes, the log, and the fake as a program. */
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { createHash } from "node:crypto";

@@ -1,5 +1,4 @@
-// Errors: the table of the API's failures, what it refuses whatever its load, and its limits.
-
+/** Errors: the table of the API's failures, what it refuses whatever its load, and its limits. */
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Capacity } from "../../fake-claude/capacity.mjs";

@@ -1,5 +1,4 @@
-// Faults: connections and streams that break, and what the log says of them.
-
+/** Faults: connections and streams that break, and what the log says of them. */
 import assert from "node:assert/strict";
 import { connect } from "node:net";
 import { test } from "node:test";

@@ -1,5 +1,4 @@
-// The README's own examples are scripts that the fake takes.
-
+/** The README's own examples are scripts that the fake takes. */
 import assert from "node:assert/strict";
 import { readFile } from "node:fs/promises";
 import { test } from "node:test";

@@ -1,5 +1,4 @@
-// Scripts: what is refused, where, and in which words; and which rule a call meets.
-
+/** Scripts: what is refused, where, and in which words; and which rule a call meets. */
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { RuleBook } from "../../fake-claude/rules.mjs";

@@ -1,5 +1,4 @@
-// What the tests of the fake share: a server for one test, a client, and an independent reading of the stream.
-
+/** What the tests of the fake share: a server for one test, a client, and an independent reading of the stream. */
 import { startFakeClaude } from "../../fake-claude/server.mjs";
 
 /** A fake that is stopped when the test is over. */
