@@ -8,15 +8,9 @@ import { failedAsExpected, PHASES } from "./board.mjs";
 
 /** What a person reads for the reasons of a wait or a failure. */
 const REASONS = {
-  breaker_open: "breaker open",
-  probe_in_flight: "a probe is on its way",
   retry_after: "rate limit",
-  in_flight_limit: "enough calls in flight",
-  spend_cap: "spend cap",
-  overloaded: "overloaded (529)",
-  rate_limited: "rate limited (429)",
-  acceleration: "rate limited (429, too fast)",
-  server_error: "server error",
+  in_flight_limit: "waits its turn",
+  probe_in_flight: "probe under way",
   connection_failed: "connection broken",
   truncated: "answer broke off",
 };
@@ -55,9 +49,13 @@ export function stateOf(row, now) {
       return { text: `failed: ${reasonText(row.reason)}`, mood: failedAsExpected(row) ? "expected" : "bad" };
     case "held":
     case "retrying": {
+      // The time first: where the line has to be cut, the reason can be guessed.
       const wait = left(row, now);
-      const reason = row.reason === null ? "" : `: ${reasonText(row.reason)}`;
-      return { text: `${row.status}${reason}${wait === null ? "" : `, ${wait} s left`}`, mood: "waiting" };
+      const until = wait === null ? "" : row.status === "held" ? ` ${wait} s` : ` in ${wait} s`;
+      return {
+        text: `${row.status}${until}${row.reason === null ? "" : `: ${reasonText(row.reason)}`}`,
+        mood: "waiting",
+      };
     }
     case "generating":
     case "refining":
@@ -77,15 +75,15 @@ function bar(row, unicode) {
 /** The columns, in order; `above` is the narrowest terminal that shows one. */
 const COLUMNS = [
   { title: "job", width: 12, above: 0, text: (row) => row.name },
-  { title: "kind", width: 18, above: 90, text: (row) => row.kind },
+  { title: "kind", width: 18, above: 80, text: (row) => row.kind },
   { title: "priority", width: 8, above: 100, text: (row) => row.priority },
   { title: "", width: 4, above: 0, text: (row, now, unicode) => bar(row, unicode) },
-  { title: "state", width: 37, above: 0, text: (row, now) => stateOf(row, now).text },
+  { title: "state", width: 32, above: 0, text: (row, now) => stateOf(row, now).text },
   { title: "calls", width: 5, above: 66, right: true, text: (row) => (row.calls ? String(row.calls) : "") },
   {
     title: "time",
     width: 7,
-    above: 76,
+    above: 90,
     right: true,
     text: (row, now) => seconds((row.endedAt ?? now) - row.startedAt),
   },
