@@ -369,6 +369,13 @@ test("a poll that fails or has no news is asked again; a submission that is refu
   );
 });
 
+/** A signal that is given after so many ms. */
+function after(ms) {
+  const controller = new AbortController();
+  setTimeout(() => controller.abort(), ms);
+  return controller.signal;
+}
+
 test("a run ends with every job's end, with the patience, or when somebody leaves", async (t) => {
   const run = async (statuses, { patienceMs = 5000, signal = new AbortController().signal } = {}) => {
     const worker = await standInWorker(t, statuses);
@@ -388,7 +395,7 @@ test("a run ends with every job's end, with the patience, or when somebody leave
     late.board.rows.map(({ status, reason }) => [status, reason]),
     Array(2).fill(["failed", "not finished after 0 s"]),
   );
-  const left = await run([{ status: "generating" }], { signal: AbortSignal.timeout(50) });
+  const left = await run([{ status: "generating" }], { signal: after(50) });
   assert.equal(left.board.rows[0].status, "generating");
   assert.equal(exitCode(left.board), 1);
 });

@@ -58,31 +58,32 @@ export class Client {
     let etag = null;
     while (!signal.aborted) {
       const answer = await this.#poll(id, etag, signal);
-      if (answer === null) {
-        await sleep(PAUSE_MS, undefined, { signal }).catch(() => {});
-        continue;
+      const isNews = answer !== null && answer.etag !== etag;
+      if (isNews) {
+        etag = answer.etag;
+        yield answer.status;
+        if (isFinal(answer.status.status)) return;
       }
-      if (answer.status === undefined) continue;
-      etag = answer.etag;
-      yield answer.status;
-      if (isFinal(answer.status.status)) return;
-      if (etag === null) await sleep(PAUSE_MS, undefined, { signal }).catch(() => {});
+      // A failure, or a request that was not held: the next one must not follow at once.
+      if (answer === null || (!isNews && !answer.held)) await sleep(PAUSE_MS, undefined, { signal }).catch(() => {});
     }
   }
 
-  /** One held request: null if it failed, without a status if nothing has changed. */
+  /** One held request: the status and its ETag, and whether it was held for as long as asked; null if it failed. */
   async #poll(id, etag, signal) {
     // Without a known ETag `wait` would hold the answer to the very end.
     const query = etag === null ? "" : `?wait=${HELD_SECONDS}`;
     const known = etag === null ? {} : { "if-none-match": etag };
+    const asked = performance.now();
     try {
       const response = await fetch(`${this.url}/v1/jobs/${id}${query}`, {
         headers: { ...this.headers, ...known },
         signal,
       });
-      if (response.status === 304) return {};
+      const held = performance.now() - asked >= (HELD_SECONDS - 1) * 1000;
+      if (response.status === 304) return { etag, held };
       const status = await response.json();
-      return response.ok ? { status, etag: response.headers.get("etag") } : null;
+      return response.ok ? { status, etag: response.headers.get("etag"), held } : null;
     } catch {
       return null;
     }

@@ -19,7 +19,13 @@ import { Client } from "./client.mjs";
  */
 export async function runJobs({ url, key, run, jobs, board, screen, signal, patienceMs }) {
   const client = new Client(url, key);
-  const ended = AbortSignal.any([signal, AbortSignal.timeout(patienceMs)]);
+  // Not AbortSignal.any of AbortSignal.timeout: Node 20 may collect that as garbage before it fires.
+  const ending = new AbortController();
+  const end = () => ending.abort();
+  const patience = setTimeout(end, patienceMs);
+  signal.addEventListener("abort", end, { once: true });
+  if (signal.aborted) end();
+  const ended = ending.signal;
   await Promise.all(
     jobs.map(async ({ name, kind, priority, request }, index) => {
       const take = (status) => board.apply(index, status, screen.now()) && screen.changed(index);
@@ -35,6 +41,8 @@ export async function runJobs({ url, key, run, jobs, board, screen, signal, pati
       }
     }),
   );
+  clearTimeout(patience);
+  signal.removeEventListener("abort", end);
   for (const [index, row] of board.rows.entries()) {
     if (row.endedAt === null && !signal.aborted) {
       board.giveUp(index, `not finished after ${Math.round(patienceMs / 1000)} s`, screen.now());
