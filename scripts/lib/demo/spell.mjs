@@ -7,7 +7,7 @@
  */
 
 /** When every call gets a 529, from the submission on. */
-export const OUTAGE = { from_ms: 3500, until_ms: 9000 };
+export const OUTAGE = { from_ms: 1500, until_ms: 7000 };
 
 /** The fake's script; `fake-claude/README.md` has the format. */
 export const SPELL = {
@@ -26,19 +26,26 @@ export const SPELL = {
       when: { marker: "ferryman", prompt_call: 1 },
       then: { tokens: 120, cut: { after_deltas: 12, how: "error", error: "overloaded" } },
     },
+    { name: "outage", when: OUTAGE, then: { error: "overloaded", delay_ms: 150 } },
     {
       name: "rate limit",
-      when: { marker: "charged twice", prompt_call: 1 },
+      // Not the first call after the outage: that one is the breaker's probe.
+      when: { from_ms: OUTAGE.until_ms, match: 3 },
       then: { error: "rate_limit", retry_after: 3 },
     },
-    { name: "outage", when: OUTAGE, then: { error: "overloaded", delay_ms: 150 } },
     { name: "long answers", when: { marker: ["tide mills", "ferryman"] }, then: { tokens: 120 } },
   ],
 };
 
 /** Minutes become seconds; nothing else is different from the defaults. */
 export const SHORT_POLICY = {
-  breaker: { consecutive_failures: 4, consecutive_seconds: 1, open_seconds: 5, probe_lease_seconds: 20 },
+  breaker: {
+    consecutive_failures: 3,
+    consecutive_seconds: 1,
+    consecutive_hard: 6,
+    open_seconds: 5,
+    probe_lease_seconds: 20,
+  },
   backoff: {
     rate_limited: { base_ms: 500, cap_ms: 3000 },
     overloaded: { base_ms: 500, cap_ms: 3000 },
