@@ -239,6 +239,18 @@ test("the summary counts jobs, calls, attempts and the longest wait, and says wh
   );
 });
 
+test("jobs that failed for the same reason are summed up together", () => {
+  const failed = { status: "failed", reason: "authentication_failed" };
+  const names = ["a", "b", "c", "d"];
+  const board = (count) =>
+    boardAfter(
+      names.slice(0, count).map((name) => job(name)),
+      names.slice(0, count).map((_, index) => [0, index, failed]),
+    );
+  assert.match(summaryLine(board(3), 0), /3 failed \(a, b, c: authentication failed\)/);
+  assert.match(summaryLine(board(4), 0), /4 failed \(a, b and 2 more: authentication failed\)/);
+});
+
 test("the exit code is 0 only if every job ended as it should", () => {
   const jobs = [job("good"), job("bad", { expectFailure: "invalid_request" })];
   for (const [good, bad, expected] of [

@@ -37,7 +37,10 @@ export async function main(args) {
     const worker = await openWorker(options.port, upstream, keys);
     open.push(worker);
     const code = await show({ options, upstream, worker, keys, stopping });
-    if (stopping.signal.aborted) return 130;
+    if (stopping.signal.aborted) {
+      say("\nStopped before the jobs were done.");
+      return 130;
+    }
     if (options.once) return code;
     say();
     say(farewell({ url: worker.url, clientKey: keys.client, adminKey: keys.admin, fakeUrl: upstream.url }));

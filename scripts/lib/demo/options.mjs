@@ -4,9 +4,9 @@ import { Problem } from "../run.mjs";
 
 export const HELP = `Runs the main job on this machine: the Worker on workerd, a dozen jobs, and a bad spell of the API to get them through.
 
-  npm start                     with the project's own fake Claude, which fails as a script says
+  npm start                      with the project's own fake Claude, which fails as a script says
   ANTHROPIC_API_KEY=… npm start  with the real API, which answers as it will, and costs a few cents
-  npm start -- --once           exits after the summary: 0 only if every job ended as it should
+  npm start -- --once            exits after the summary: 0 only if every job ended as it should
 
   --once     exit after the summary
   --plain    one line per change instead of a live table

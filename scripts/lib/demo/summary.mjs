@@ -32,10 +32,7 @@ export function summaryLine(board, now) {
   const failed = rows.filter((row) => row.status !== "done");
   const sum = (field) => rows.reduce((total, row) => total + row[field], 0);
   const longest = rows.reduce((most, row) => (waitedMs(row, now) > waitedMs(most, now) ? row : most));
-  const why = failed.map((row) => {
-    const reason = row.status === "failed" ? reasonText(row.reason) : row.status;
-    return `${row.name}: ${reason}${failedAsExpected(row) ? ", as expected" : ""}`;
-  });
+  const why = [...groups(failed)].map(([reason, names]) => `${shortList(names)}: ${reason}`);
   const waited = waitedMs(longest, now);
   return [
     plural(rows.length, "job"),
@@ -46,6 +43,20 @@ export function summaryLine(board, now) {
     waited > 0 ? `longest wait ${seconds(waited)} (${longest.name})` : "nobody waited",
   ].join(" · ");
 }
+
+/** Names by the reason for which they failed. */
+function groups(failed) {
+  const byReason = new Map();
+  for (const row of failed) {
+    const words = row.status === "failed" ? reasonText(row.reason) : row.status;
+    const reason = failedAsExpected(row) ? `${words}, as expected` : words;
+    byReason.set(reason, [...(byReason.get(reason) ?? []), row.name]);
+  }
+  return byReason;
+}
+
+const shortList = (names) =>
+  names.length > 3 ? `${names.slice(0, 2).join(", ")} and ${names.length - 2} more` : names.join(", ");
 
 /** What the fake's own log says came in, by what it answered. */
 export function upstreamLine(calls) {
