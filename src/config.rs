@@ -364,9 +364,12 @@ fn find_faults(value: &Value, path: &mut Vec<String>, faults: &mut Vec<Fault>) {
             let alone = path
                 .iter()
                 .rev()
-                .fold(leaf.clone(), |inner, key| Value::Object(std::iter::once((key.clone(), inner)).collect()));
-            if let Err(error) = Policy::deserialize(alone) {
-                faults.push(Fault::new(format!("POLICY.{}", path.join(".")), error.to_string()));
+                .fold(leaf.to_string(), |inner, key| format!("{{{}:{inner}}}", Value::from(key.as_str())));
+            if let Err(error) = serde_json::from_str::<Policy>(&alone) {
+                // The line and column are those of the leaf by itself.
+                let message = error.to_string();
+                let message = message.split(" at line ").next().unwrap_or_default();
+                faults.push(Fault::new(format!("POLICY.{}", path.join(".")), message));
             }
         }
     }

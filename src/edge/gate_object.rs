@@ -8,7 +8,7 @@ use std::cell::RefCell;
 use worker::{DurableObject, Env, Request, Response, Result, SqlStorageValue, State, durable_object};
 
 use super::stubs::{GateQuestion, NAME_HEADER};
-use super::{clock, entropy, log, results, settings};
+use super::{clock, entropy, log, results, settings, wire};
 use crate::policy::breaker::Transition;
 use crate::policy::gate::Gate;
 use crate::telemetry::Event;
@@ -38,7 +38,7 @@ impl DurableObject for GateObject {
 impl GateObject {
     async fn answer(&self, mut request: Request) -> Result<Response> {
         let name = request.headers().get(NAME_HEADER)?.unwrap_or_default();
-        let question: GateQuestion = serde_json::from_slice(&request.bytes().await?)?;
+        let question: GateQuestion = wire::decode(&request.bytes().await?)?;
         let settings = settings::load(&self.env).map_err(|_| "the configuration is broken")?.policy.gate();
         let (now, mut rng) = (clock::now(), entropy::rng());
 

@@ -12,7 +12,7 @@ use worker::{DurableObject, Env, MessageBuilder, QueueContentType, Request, Resp
 
 use super::job_storage::JobStorage;
 use super::stubs::{Begin, Cancellation, Renew, Settle};
-use super::{clock, log, results, settings};
+use super::{clock, log, results, settings, wire};
 use crate::api::auth::Caller;
 use crate::api::status::{Published, Question};
 use crate::claude::response::Message;
@@ -64,12 +64,12 @@ impl Inner {
         let response = match operation.as_str() {
             "/create" => self.create(&body)?,
             "/claim" => {
-                let turn = serde_json::from_slice(&body)?;
+                let turn = wire::decode(&body)?;
                 json(&self.change(|record| record.claim(turn, clock::now(), &timing))?)?
             }
             "/begin" => return self.begin(&body, &timing),
             "/renew" => {
-                let Renew { token, has_content } = serde_json::from_slice(&body)?;
+                let Renew { token, has_content } = wire::decode(&body)?;
                 let now = clock::now();
                 let renewal = self.change(|record| match has_content {
                     true => record.refine(token, now, &timing),
@@ -80,14 +80,14 @@ impl Inner {
             }
             "/settle" => self.settle(&body)?,
             "/revive" => {
-                let turn = serde_json::from_slice(&body)?;
+                let turn = wire::decode(&body)?;
                 if self.storage.load()?.is_some() {
                     self.change(|record| record.revive(turn, clock::now()))?;
                 }
                 json(&())?
             }
             "/cancel" => self.cancel(&body)?,
-            "/status" => return self.status(serde_json::from_slice(&body)?).await,
+            "/status" => return self.status(wire::decode(&body)?).await,
             _ => return Response::error("no such operation", 404),
         };
         self.clone().after_change().await;
@@ -95,30 +95,30 @@ impl Inner {
     }
 
     fn create(&self, body: &[u8]) -> Result<Response> {
-        let (head, request) = unframed(body);
+        let (head, request) = wire::unframe(body);
         if let Some(record) = self.storage.load()? {
             return json(&Creation { is_new: false, record });
         }
-        let record: Record = serde_json::from_slice(head)?;
+        let record: Record = wire::decode(head)?;
         self.storage.create(&record, request)?;
         json(&Creation { is_new: true, record })
     }
 
     fn begin(&self, body: &[u8], timing: &Timing) -> Result<Response> {
-        let Begin { token, model } = serde_json::from_slice(body)?;
+        let Begin { token, model } = wire::decode(body)?;
         let begun = self.change(|record| record.begin(token, model, clock::now(), timing))?;
-        let mut answer = serde_json::to_vec(&begun)?;
+        let mut request = Vec::new();
         if begun == Begun::Go {
-            answer.push(b'\n');
-            self.storage.read_request(&mut answer)?;
+            self.storage.read_request(&mut request)?;
         }
+        let answer = wire::frame(&begun, &request)?;
         self.wake_watchers();
         Response::from_bytes(answer)
     }
 
     fn settle(&self, body: &[u8]) -> Result<Response> {
-        let (head, answer) = unframed(body);
-        let Settle { token, settlement } = serde_json::from_slice(head)?;
+        let (head, answer) = wire::unframe(body);
+        let Settle { token, settlement } = wire::decode(head)?;
         let mut record = self.storage.load()?.ok_or(NO_JOB)?;
         let settled = record.settle(token, settlement, clock::now());
         if settled == Settled::Stored {
@@ -131,7 +131,7 @@ impl Inner {
     }
 
     fn cancel(&self, body: &[u8]) -> Result<Response> {
-        let caller: Caller = serde_json::from_slice(body)?;
+        let caller: Caller = wire::decode(body)?;
         let visible = |record: &Record| caller.may_see(&record.client) && !record.is_gone();
         let Some(mut record) = self.storage.load()?.filter(visible) else {
             return json(&Cancellation::Unknown);
@@ -297,14 +297,6 @@ fn log_if_finished(record: &Record) {
         calls: record.calls,
         age_ms: crate::policy::time::millis(clock::now().since(record.created_at)),
     });
-}
-
-/// A line of JSON, and what stands after it.
-fn unframed(body: &[u8]) -> (&[u8], &[u8]) {
-    match body.iter().position(|byte| *byte == b'\n').and_then(|at| body.split_at_checked(at)) {
-        Some((head, rest)) => (head, rest.get(1..).unwrap_or_default()),
-        None => (body, &[]),
-    }
 }
 
 fn json(value: &impl serde::Serialize) -> Result<Response> {

@@ -18,3 +18,4 @@ mod log;
 mod results;
 mod settings;
 mod stubs;
+mod wire;

@@ -3,12 +3,12 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use wasm_bindgen::JsValue;
 use worker::{Env, Error, Method, Request, RequestInit, Response};
 
-use super::clock;
+use super::{clock, wire};
 use crate::api::auth::Caller;
 use crate::api::status::{Published, Question};
 use crate::job::{Begun, Claim, JobId, Renewal, Settled, Settlement, Token};
@@ -38,28 +38,28 @@ pub(super) struct JobStub<'a> {
 }
 
 /// What a consumer says to a Job object while it is calling.
-#[derive(Serialize, serde::Deserialize)]
+#[derive(Serialize, Deserialize)]
 pub(super) struct Renew {
     pub(super) token: Token,
     pub(super) has_content: bool,
 }
 
 /// What a consumer says to a Job object before it calls.
-#[derive(Serialize, serde::Deserialize)]
+#[derive(Serialize, Deserialize)]
 pub(super) struct Begin {
     pub(super) token: Token,
     pub(super) model: String,
 }
 
 /// What a consumer says to a Job object at the end of a delivery; the answer follows, raw.
-#[derive(Serialize, serde::Deserialize)]
+#[derive(Serialize, Deserialize)]
 pub(super) struct Settle {
     pub(super) token: Token,
     pub(super) settlement: Settlement,
 }
 
 /// A Job object's answer to a caller that takes its job back.
-#[derive(Serialize, serde::Deserialize)]
+#[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Cancellation {
     /// There is no such job for this caller.
@@ -77,26 +77,24 @@ impl<'a> JobStub<'a> {
 
     /// Stores a job with its request.
     pub(super) async fn create(&self, accepted: &Accepted) -> Result<Creation, ObjectError> {
-        self.ask("create", framed(&accepted.record, &accepted.request)?).await
+        self.ask("create", wire::frame(&accepted.record, accepted.request.as_bytes())?).await
     }
 
     pub(super) async fn claim(&self, turn: u64) -> Result<Claim, ObjectError> {
-        self.ask("claim", encoded(&turn)?).await
+        self.ask("claim", wire::encode(&turn)?).await
     }
 
     /// The request's body, if the call may be made.
     pub(super) async fn begin(&self, token: Token, model: &str) -> Result<(Begun, Vec<u8>), ObjectError> {
-        let body = encoded(&Begin { token, model: model.to_owned() })?;
+        let body = wire::encode(&Begin { token, model: model.to_owned() })?;
         let mut response = send(self.env, JOB_BINDING, &self.name, "begin", body, PATIENCE).await?;
-        let bytes = response.bytes().await.map_err(classify)?;
-        let at = bytes.iter().position(|byte| *byte == b'\n').unwrap_or(bytes.len());
-        let (head, rest) = bytes.split_at_checked(at).unwrap_or_default();
-        let begun = serde_json::from_slice(head).map_err(|error| ObjectError::Failed(error.to_string()))?;
-        Ok((begun, rest.get(1..).unwrap_or_default().to_vec()))
+        let bytes = response.bytes().await?;
+        let (head, request) = wire::unframe(&bytes);
+        Ok((wire::decode(head)?, request.to_vec()))
     }
 
     pub(super) async fn renew(&self, token: Token, has_content: bool) -> Result<Renewal, ObjectError> {
-        self.ask("renew", encoded(&Renew { token, has_content })?).await
+        self.ask("renew", wire::encode(&Renew { token, has_content })?).await
     }
 
     pub(super) async fn settle(
@@ -105,21 +103,21 @@ impl<'a> JobStub<'a> {
         settlement: Settlement,
         answer: &str,
     ) -> Result<Settled, ObjectError> {
-        self.ask("settle", framed(&Settle { token, settlement }, answer)?).await
+        self.ask("settle", wire::frame(&Settle { token, settlement }, answer.as_bytes())?).await
     }
 
     pub(super) async fn revive(&self, turn: u64) -> Result<(), ObjectError> {
-        self.ask("revive", encoded(&turn)?).await
+        self.ask("revive", wire::encode(&turn)?).await
     }
 
     pub(super) async fn cancel(&self, caller: &Caller) -> Result<Cancellation, ObjectError> {
-        self.ask("cancel", encoded(caller)?).await
+        self.ask("cancel", wire::encode(caller)?).await
     }
 
     /// The status, once it answers `question`, or when its wait is over.
     pub(super) async fn status(&self, question: Question) -> Result<Option<Published>, ObjectError> {
         let patience = PATIENCE + Duration::from_secs(question.wait_seconds);
-        ask(self.env, JOB_BINDING, &self.name, "status", encoded(&question)?, patience).await
+        ask(self.env, JOB_BINDING, &self.name, "status", wire::encode(&question)?, patience).await
     }
 
     async fn ask<T: DeserializeOwned>(&self, operation: &str, body: Vec<u8>) -> Result<T, ObjectError> {
@@ -134,7 +132,7 @@ pub(super) struct GateStub<'a> {
 }
 
 /// A question to a gate.
-#[derive(Serialize, serde::Deserialize)]
+#[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum GateQuestion {
     Permit { priority: Priority },
@@ -175,7 +173,7 @@ impl<'a> GateStub<'a> {
     }
 
     async fn ask<T: DeserializeOwned>(&self, question: &GateQuestion) -> Result<T, ObjectError> {
-        let body = encoded(question)?;
+        let body = wire::encode(question)?;
         match ask(self.env, GATE_BINDING, self.model, "gate", body.clone(), GATE_PATIENCE).await {
             Err(ObjectError::Silent | ObjectError::Failed(_)) => {
                 ask(self.env, GATE_BINDING, self.model, "gate", body, GATE_PATIENCE).await
@@ -195,10 +193,10 @@ async fn ask<T: DeserializeOwned>(
 ) -> Result<T, ObjectError> {
     let exchange = async {
         let mut response = send(env, binding, name, operation, body, patience).await?;
-        response.bytes().await.map_err(classify)
+        Ok::<_, ObjectError>(response.bytes().await?)
     };
     let bytes = clock::within(patience, exchange).await.ok_or(ObjectError::Silent)??;
-    serde_json::from_slice(&bytes).map_err(|error| ObjectError::Failed(format!("{operation}: {error}")))
+    Ok(wire::decode(&bytes)?)
 }
 
 async fn send(
@@ -218,7 +216,7 @@ async fn send(
         init.with_headers(headers);
         stub.fetch_with_request(Request::new_with_init(&format!("https://object/{operation}"), &init)?).await
     };
-    let mut response = clock::within(patience, exchange).await.ok_or(ObjectError::Silent)?.map_err(classify)?;
+    let mut response = clock::within(patience, exchange).await.ok_or(ObjectError::Silent)??;
     if response.status_code() == 200 {
         return Ok(response);
     }
@@ -226,26 +224,16 @@ async fn send(
     Err(ObjectError::Failed(format!("{operation}: {} {said}", response.status_code())))
 }
 
-/// Platform errors carry `overloaded` and `retryable` as properties of the thrown object.
-fn classify(error: Error) -> ObjectError {
-    if let Error::UnknownJsError { original, .. } = &error
-        && js_sys::Reflect::get(original, &JsValue::from_str("overloaded")).is_ok_and(|flag| flag.is_truthy())
-    {
-        return ObjectError::Overloaded;
+impl From<Error> for ObjectError {
+    /// Platform errors carry `overloaded` and `retryable` as properties of the thrown object.
+    fn from(error: Error) -> Self {
+        if let Error::UnknownJsError { original, .. } = &error
+            && js_sys::Reflect::get(original, &JsValue::from_str("overloaded")).is_ok_and(|flag| flag.is_truthy())
+        {
+            return Self::Overloaded;
+        }
+        Self::Failed(error.to_string())
     }
-    ObjectError::Failed(error.to_string())
-}
-
-fn encoded(value: &impl Serialize) -> Result<Vec<u8>, ObjectError> {
-    serde_json::to_vec(value).map_err(|error| ObjectError::Failed(error.to_string()))
-}
-
-/// A line of JSON and raw text after it: text of megabytes is neither quoted nor parsed on its way.
-fn framed(head: &impl Serialize, raw: &str) -> Result<Vec<u8>, ObjectError> {
-    let mut bytes = encoded(head)?;
-    bytes.push(b'\n');
-    bytes.extend_from_slice(raw.as_bytes());
-    Ok(bytes)
 }
 
 /// Objects do not know their own name; their callers tell them.
