@@ -1,0 +1,123 @@
+/**
+ * Deploys the Worker, then proves that it works: a Worker whose queue has no consumer accepts every job and finishes
+ * none, and nothing about the deployment would tell.
+ *
+ * wrangler.toml names the KV namespace only by its binding (cloudflare-setup.mjs says why); the account's id for it is
+ * looked up and added to a copy, which is what wrangler deploys. If the account has no such namespace, wrangler makes
+ * it. After the first deployment a plain `wrangler deploy` works as well: it keeps the binding that the Worker has.
+ */
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { parseArgs } from "node:util";
+import { canary } from "./canary.mjs";
+import { root } from "./paths.mjs";
+import { questions } from "./questions.mjs";
+import { Problem } from "./run.mjs";
+import { chooseAccount, mustWrangler, namespaces, namespaceTitle, processIo } from "./wrangler.mjs";
+
+const HELP = `npm run deploy -- [options]
+
+Builds and deploys the Worker, then submits a canary job and waits for its answer.
+
+  --skip-canary      deploys only
+  --help             this
+
+  SPILLWAY_CLIENT_KEY   one of the client keys, for the canary job; asked for if it is not set
+  SPILLWAY_URL          where the Worker answers, if that is not what wrangler says (a domain of your own)
+`;
+
+/**
+ * @param {string[]} args
+ * @param {import("./wrangler.mjs").Io} [io]
+ * @param {import("./canary.mjs").Patience} [patience]
+ * @returns {Promise<number>}
+ */
+export async function main(args, io = processIo, patience = undefined) {
+  const say = (line) => void io.output.write(`${line}\n`);
+  const options = parse(args);
+  if (options.help) {
+    io.output.write(HELP);
+    return 0;
+  }
+  const { question, close } = questions(io);
+  try {
+    const { name: account, env } = await chooseAccount(io, question);
+    say(`Deploying to the account ${account}`);
+    const targets = await deploy(env, (text) => io.output.write(text));
+    const url = env.SPILLWAY_URL || targets.find((target) => target.startsWith("https://"));
+    if (!url) {
+      throw new Problem(
+        "The Worker is deployed, but wrangler names no URL for it: set SPILLWAY_URL, and run this again.",
+      );
+    }
+    say(`Deployed: ${url}`);
+    if (options["skip-canary"]) return 0;
+    const key = env.SPILLWAY_CLIENT_KEY || (await question("A client key for the canary job:", { secret: true }));
+    if (!key) {
+      throw new Problem(
+        "The Worker is deployed, but nothing has proved that it works: set SPILLWAY_CLIENT_KEY to one of the client keys, and run this again.",
+      );
+    }
+    await canary(url, key, say, patience);
+    return 0;
+  } finally {
+    close();
+  }
+}
+
+function parse(args) {
+  try {
+    return parseArgs({ args, options: { help: { type: "boolean", short: "h" }, "skip-canary": { type: "boolean" } } })
+      .values;
+  } catch (error) {
+    throw new Problem(`${error.message}. See npm run deploy -- --help.`);
+  }
+}
+
+/** @returns {Promise<string[]>} Where the Worker answers. */
+async function deploy(env, show) {
+  const { unstable_readConfig } = await import("wrangler");
+  const config = unstable_readConfig({ config: join(root, "wrangler.toml") });
+  const known = await namespaces(env);
+  const ids = new Map();
+  for (const { binding, id } of config.kv_namespaces) {
+    const found = known.get(namespaceTitle(config.name, binding));
+    if (!id && found) ids.set(binding, found);
+  }
+
+  // In the checkout, because paths in it are relative to it.
+  const copy = join(root, "wrangler.deploy.toml");
+  const scratch = mkdtempSync(join(tmpdir(), "spillway-deploy-"));
+  const report = join(scratch, "report.ndjson");
+  try {
+    writeFileSync(copy, withNamespaceIds(readFileSync(join(root, "wrangler.toml"), "utf8"), ids));
+    await mustWrangler(["deploy", "--config", copy], "wrangler could not deploy the Worker: see its message above.", {
+      env: { ...env, WRANGLER_OUTPUT_FILE_PATH: report },
+      show,
+    });
+    const entries = readFileSync(report, "utf8")
+      .split("\n")
+      .filter(Boolean)
+      .map((line) => JSON.parse(line));
+    return entries.find(({ type }) => type === "deploy")?.targets ?? [];
+  } finally {
+    rmSync(copy, { force: true });
+    rmSync(scratch, { recursive: true, force: true });
+  }
+}
+
+/**
+ * @param {string} toml
+ * @param {Map<string, string>} ids By binding.
+ * @returns {string}
+ */
+export function withNamespaceIds(toml, ids) {
+  let text = toml;
+  for (const [binding, id] of ids) {
+    const table = new RegExp(`^(\\[\\[kv_namespaces\\]\\]\\n(?:[^[\\n].*\\n|\\n)*?binding = "${binding}".*\\n)`, "m");
+    if (!table.test(text)) throw new Problem(`wrangler.toml has no [[kv_namespaces]] with binding = "${binding}".`);
+    text = text.replace(table, `$1id = "${id}"\n`);
+  }
+  return text;
+}
