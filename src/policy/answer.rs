@@ -101,9 +101,10 @@ pub enum Report {
 /// What the gate makes of a report.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Verdict {
-    /// How long the job waits before its next call; `None` if the cause is never retried, or if it is `held`.
+    /// What the cause's bucket says about the job's next call; `None` if the cause is never retried.
     pub wait: Option<Wait>,
-    /// The job has met what the gate was already holding everyone for, and is held on instead of failed: a spend cap.
+    /// Goes before `wait`: the job has met what the gate holds everyone for (an open breaker, a spend cap that was known), and
+    /// is held with the others instead of waiting on its own, or failing.
     pub held: Option<Held>,
     /// Whether this was one of the job's attempts (design, "Attempts, calls, waits").
     pub costs_attempt: bool,

@@ -17,11 +17,12 @@
 //!    itself must have lasted that long: after an idle hour "no success for 20 s" is true of any first failure.
 //! 3. `failures_in_a_row`: `consecutive_hard` in a row, however fast: a sudden outage under a window full of successes.
 //!
-//! **Failures are faster than successes.** A 529 takes milliseconds, a first token seconds. When a burst of calls starts
-//! together, its failures all arrive before its first success, and each leaves room for another call: of eight slots in a
-//! 40 % brown-out some five failures come before any success could. Counting only what has ended would trip on that. So
-//! calls that started no later than the failing one, but after the last success, and have not failed yet (`undecided`)
-//! are counted with the calls by rule 1, and must be few (an eighth) in rule 3. In an outage they fail as well, at once.
+//! **Failures are faster than successes.** A 529 takes milliseconds, a first token seconds, and judging calls in the order in
+//! which they end misleads both ways. In a brown-out the failures of a burst all arrive before its first success, and each
+//! leaves room for another call: of eight slots at 40 % some five fail before any could have succeeded. In an outage, calls
+//! that began before it go on succeeding. So calls are judged in the order in which they *began*: a success breaks the run of
+//! failures only if its call began within the run, and calls that began no later than the failing one and have not failed
+//! (`undecided`) are counted with rule 1's calls, and must be few (an eighth of the run's failures) in rules 2 and 3.
 //!
 //! **What counts**, only before first content: overload, 5xx, broken connection, no headers in time. Not 429, not 4xx, not what
 //! comes after content; first content is a success. Calls granted before a trip are stragglers and tell of the past: the gate
@@ -137,8 +138,10 @@ enum Phase {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Run {
     failures: u32,
-    began: Timestamp,
-    last_success: Timestamp,
+    /// When the first of them was reported.
+    since: Timestamp,
+    /// Which of them began first.
+    first: Option<PermitId>,
 }
 
 /// One move, and when it was.
@@ -186,18 +189,6 @@ impl Breaker {
     #[must_use]
     pub fn counts(&self, now: Timestamp) -> Counts {
         self.window.counts(now)
-    }
-
-    /// How much of the window has been lived through.
-    #[must_use]
-    pub fn covered(&self, now: Timestamp) -> Duration {
-        self.window.covered(now)
-    }
-
-    /// When the last success was (or the last closing): what started later and is undecided counts.
-    #[must_use]
-    pub const fn last_success(&self) -> Timestamp {
-        self.run.last_success
     }
 
     /// How long until the next probe may start; `None` unless Open.
@@ -255,7 +246,9 @@ impl Breaker {
         match self.phase {
             Phase::Closed => {
                 self.window.succeed(length(settings), now);
-                self.run = Run { last_success: now, ..Run::default() };
+                if permit.is_none() || permit >= self.run.first {
+                    self.run = Run::default();
+                }
                 None
             }
             Phase::HalfOpen { probe } if probe.is_some() && probe == permit => {
@@ -265,11 +258,14 @@ impl Breaker {
         }
     }
 
-    /// A call failed for a reason that counts, and `undecided` others have not yet (see the module). `None`: no permit.
+    /// A call failed for a reason that counts. `undecided` says how many calls that began from the given one on, and no later
+    /// than the failing one, have neither failed nor come to content. Permits count up, so they tell who began first; a call
+    /// without one is taken to have begun last, as `newest`.
     pub fn fail(
         &mut self,
         permit: Option<PermitId>,
-        undecided: u32,
+        newest: PermitId,
+        undecided: impl Fn(PermitId) -> u32,
         now: Timestamp,
         rng: &mut fastrand::Rng,
         settings: &BreakerSettings,
@@ -277,10 +273,11 @@ impl Breaker {
         match self.phase {
             Phase::Closed => {
                 self.window.fail(length(settings), now);
-                self.run.began = if self.run.failures == 0 { now } else { self.run.began.min(now) };
-                self.run.last_success = self.run.last_success.min(now);
-                self.run.failures = self.run.failures.saturating_add(1);
-                let why = self.trips(undecided, now, settings)?;
+                let began = permit.unwrap_or(newest);
+                let first = self.run.first.map_or(began, |first| first.min(began));
+                let since = if self.run.failures == 0 { now } else { self.run.since.min(now) };
+                self.run = Run { failures: self.run.failures.saturating_add(1), since, first: Some(first) };
+                let why = self.trips(undecided(PermitId(0)), undecided(first), now, settings)?;
                 Some(self.open(why, now, rng, settings))
             }
             Phase::HalfOpen { probe } if probe.is_some() && probe == permit => {
@@ -290,16 +287,17 @@ impl Breaker {
         }
     }
 
-    fn trips(&self, undecided: u32, now: Timestamp, settings: &BreakerSettings) -> Option<Why> {
+    fn trips(&self, undecided: u32, in_run: u32, now: Timestamp, settings: &BreakerSettings) -> Option<Why> {
         let (counts, run) = (self.window.counts(now), self.run);
-        let calls = counts.calls().saturating_add(undecided);
-        let surely = wilson_lower_bound(counts.failures, calls, settings.confidence_z);
-        let lasted = now.since(run.began) >= Duration::from_secs(settings.consecutive_seconds.into());
+        let surely =
+            wilson_lower_bound(counts.failures, counts.calls().saturating_add(undecided), settings.confidence_z);
+        let lasted = now.since(run.since) >= Duration::from_secs(settings.consecutive_seconds.into());
+        let in_a_row = |failures| run.failures >= failures && in_run <= run.failures / UNDECIDED_SHARE;
         if counts.calls() >= settings.minimum_calls && surely >= f64::from(settings.failure_rate_percent) / 100.0 {
             Some(Why::FailureRate)
-        } else if run.failures >= settings.consecutive_failures && lasted {
+        } else if in_a_row(settings.consecutive_failures) && lasted {
             Some(Why::FailuresOverTime)
-        } else if run.failures >= settings.consecutive_hard && undecided <= run.failures / UNDECIDED_SHARE {
+        } else if in_a_row(settings.consecutive_hard) {
             Some(Why::FailuresInARow)
         } else {
             None
@@ -318,7 +316,7 @@ impl Breaker {
         self.phase = phase;
         self.since = now;
         self.window.clear();
-        self.run = Run { last_success: now, ..Run::default() };
+        self.run = Run::default();
         let transition = Transition { from, to: self.state(), why };
         if self.history.len() >= HISTORY {
             self.history.pop_front();
@@ -334,5 +332,5 @@ fn length(settings: &BreakerSettings) -> Duration {
 
 /// How many moves are remembered.
 const HISTORY: usize = 20;
-/// Rule 3 bears one undecided call for every eight failures.
+/// Rules 2 and 3 bear one undecided call for every eight failures.
 const UNDECIDED_SHARE: u32 = 8;

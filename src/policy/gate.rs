@@ -11,7 +11,8 @@
 //! without a permit: evidence like any other while Closed.
 //!
 //! **Held jobs sleep, they do not fail** (A7): `NotBefore` carries how long, and [`super::sleepers`] spreads the wake-ups. No
-//! hold costs an attempt.
+//! hold costs an attempt. A job whose overload opened the gate, or was a probe's or a straggler's, is held with the others
+//! instead of waiting for its bucket: the reopening is what it needs, be it sooner or later than what the bucket drew.
 //!
 //! **What costs an attempt** (design, "Attempts, calls, waits"): every retryable failure, but for
 //! - an overload before content that opened the gate, or came while it was not Closed, or from a straggler: the outage is
@@ -25,7 +26,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::answer::{Decision, Held, HoldReason, PermitId, Report, Verdict};
-use super::backoff::{Buckets, BucketsStatus};
+use super::backoff::{Buckets, BucketsStatus, Wait};
 use super::breaker::{self, Breaker, Stand, State, Transition};
 use super::cause::{Cause, Class};
 use super::hold::{HoldStand, HoldStatus, Holds};
@@ -68,23 +69,26 @@ impl Gate {
         self.expire(now, settings);
         let hold = self.holds.stand(settings.spend_cap_retry(), now);
         let stand = self.breaker.stand(now);
-        let (until, reason) = match (hold, stand) {
-            (HoldStand::Wait(hold, _), Stand::Refuse(cooldown)) if cooldown > hold => {
-                (cooldown, HoldReason::BreakerOpen)
-            }
-            (HoldStand::Wait(hold, reason), _) => (hold, reason),
-            (_, Stand::Refuse(cooldown)) => (cooldown, HoldReason::BreakerOpen),
-            (_, Stand::ProbeInFlight) => (self.in_flight.latency(), HoldReason::ProbeInFlight),
-            (HoldStand::Trying(reason), _) => (self.in_flight.latency(), reason),
-            (_, Stand::Serve) if self.in_flight.full(&settings.pace) => {
-                return self.hold_for_a_slot(now, rng, settings);
-            }
-            (HoldStand::Free | HoldStand::MayTry, Stand::Serve | Stand::MayProbe) => {
-                return self.grant(hold, stand, priority, now, settings);
-            }
-        };
-        let after = self.sleepers.hold(until, 1, self.in_flight.latency(), now, rng);
-        Decision::NotBefore { after, reason }
+        if let Some((until, reason)) = self.refusal(hold, stand) {
+            let after = self.sleepers.until(until, self.in_flight.latency(), now, rng);
+            return Decision::NotBefore { after, reason };
+        }
+        if stand == Stand::Serve && self.in_flight.full(&settings.pace) {
+            let limit = self.in_flight.limit(&settings.pace);
+            let after = self.sleepers.for_a_slot(limit, self.in_flight.call(), now, rng);
+            return Decision::NotBefore { after, reason: HoldReason::InFlightLimit };
+        }
+        let decides = hold == HoldStand::MayTry || stand == Stand::MayProbe;
+        let lease = if decides { settings.probe_lease() } else { settings.lease() };
+        let permit = self.in_flight.grant(priority, lease, now);
+        if hold == HoldStand::MayTry {
+            self.holds.begin_try(permit);
+        }
+        if stand == Stand::MayProbe {
+            self.breaker.begin_probe(permit, now);
+            return Decision::Probe(permit);
+        }
+        Decision::Granted(permit)
     }
 
     /// Lets the permit's lease run anew; false if it has ended: the gate counts this call no more.
@@ -171,33 +175,19 @@ impl Gate {
         }
     }
 
-    fn grant(
-        &mut self,
-        hold: HoldStand,
-        stand: Stand,
-        priority: Priority,
-        now: Timestamp,
-        settings: &GateSettings,
-    ) -> Decision {
-        let decides = hold == HoldStand::MayTry || stand == Stand::MayProbe;
-        let lease = if decides { settings.probe_lease() } else { settings.lease() };
-        let permit = self.in_flight.grant(priority, lease, now);
-        self.sleepers.serve();
-        if hold == HoldStand::MayTry {
-            self.holds.begin_try(permit);
+    /// Until when hold and breaker refuse everyone, and why; `None` if they do not. The later moment counts.
+    fn refusal(&self, hold: HoldStand, stand: Stand) -> Option<(Duration, HoldReason)> {
+        let a_moment = self.in_flight.latency();
+        match (hold, stand) {
+            (HoldStand::Wait(hold, _), Stand::Refuse(cooldown)) if cooldown > hold => {
+                Some((cooldown, HoldReason::BreakerOpen))
+            }
+            (HoldStand::Wait(hold, reason), _) => Some((hold, reason)),
+            (_, Stand::Refuse(cooldown)) => Some((cooldown, HoldReason::BreakerOpen)),
+            (_, Stand::ProbeInFlight) => Some((a_moment, HoldReason::ProbeInFlight)),
+            (HoldStand::Trying(reason), _) => Some((a_moment, reason)),
+            (HoldStand::Free | HoldStand::MayTry, Stand::Serve | Stand::MayProbe) => None,
         }
-        if stand == Stand::MayProbe {
-            self.breaker.begin_probe(permit, now);
-            return Decision::Probe(permit);
-        }
-        Decision::Granted(permit)
-    }
-
-    /// A slot is free again after about a call's length divided by the slots.
-    fn hold_for_a_slot(&mut self, now: Timestamp, rng: &mut fastrand::Rng, settings: &GateSettings) -> Decision {
-        let (limit, length) = (self.in_flight.limit(&settings.pace), self.in_flight.call());
-        let after = self.sleepers.hold(length / limit, limit, length, now, rng);
-        Decision::NotBefore { after, reason: HoldReason::InFlightLimit }
     }
 
     fn succeed(
@@ -229,44 +219,52 @@ impl Gate {
         let class = call.cause.class();
         let asked = call.retry_after.filter(|wait| !wait.is_zero());
         let was_closed = self.breaker.state() == State::Closed;
-        let borne = (self.breaker.counts(now).successes, self.breaker.covered(now));
-
         let transition = (call.standing == Standing::Current && !call.after_content && breaker::counts(call.cause))
             .then(|| {
-                let started = call.live.map_or(now, |live| live.granted);
-                let undecided = self.in_flight.undecided(self.breaker.last_success(), started);
-                self.breaker.fail(call.permit, undecided, now, rng, &settings.breaker)
+                let newest = self.in_flight.newest();
+                let undecided = |from| self.in_flight.undecided(from, call.permit.unwrap_or(newest));
+                self.breaker.fail(call.permit, newest, undecided, now, rng, &settings.breaker)
             })
             .flatten();
         if transition.is_some() {
             self.in_flight.trip();
-            self.sleepers.reset();
         }
-
         let overload = class == Class::Overload && !call.after_content;
         let steady = call.standing == Standing::Current && was_closed && transition.is_none();
         if overload && steady {
-            self.in_flight.cut(borne.0, borne.1, now, &settings.pace);
+            let refusal = call.live.map_or(Duration::MAX, |live| now.since(live.granted));
+            self.in_flight.cut(refusal, now, &settings.pace);
         }
 
-        let held = match (class, asked) {
-            (Class::RateLimit | Class::Overload, Some(wait)) => {
-                self.holds.retry_after(wait, now);
-                None
-            }
-            (Class::SpendCap, _) => self
-                .holds
-                .spend_cap(settings.spend_cap_retry(), now)
-                .then(|| Held { after: settings.spend_cap_retry(), reason: HoldReason::SpendCap }),
-            _ => None,
-        };
+        let met_again = class == Class::SpendCap && self.holds.spend_cap(settings.spend_cap_retry(), now);
+        if let (Class::RateLimit | Class::Overload, Some(wait)) = (class, asked) {
+            self.holds.retry_after(wait, now);
+        }
+        let wait = self.buckets.fail(class, backoff, call.retry_after, now, rng);
+        let outage = overload && !steady;
+        let held = (met_again || outage).then(|| self.hold_on(wait, now, rng, settings)).flatten();
         let costs_attempt = match class {
-            Class::Overload => !overload || steady,
+            Class::Overload => !outage,
             Class::RateLimit => call.after_content || asked.is_none(),
             Class::Transient => true,
             Class::SpendCap | Class::Final => false,
         };
-        Verdict { wait: self.buckets.fail(class, backoff, call.retry_after, now, rng), held, costs_attempt, transition }
+        Verdict { wait, held, costs_attempt, transition }
+    }
+
+    /// A job that met what everyone is held for waits with everyone, but no shorter than the upstream asked it to.
+    fn hold_on(
+        &mut self,
+        wait: Option<Wait>,
+        now: Timestamp,
+        rng: &mut fastrand::Rng,
+        settings: &GateSettings,
+    ) -> Option<Held> {
+        let (hold, stand) = (self.holds.stand(settings.spend_cap_retry(), now), self.breaker.stand(now));
+        let (until, reason) = self.refusal(hold, stand)?;
+        let after = self.sleepers.until(until, self.in_flight.latency(), now, rng);
+        let asked = wait.filter(|wait| !wait.floor.is_zero()).map(|wait| wait.wanted);
+        Some(Held { after: after.max(asked.unwrap_or_default()), reason })
     }
 
     /// Ends the leases that are over; whoever was probing or trying decides nothing any more.
@@ -315,7 +313,7 @@ pub struct GateStatus {
     pub in_flight: u32,
     /// How many there may be.
     pub in_flight_limit: u32,
-    /// Jobs that were held and have not been served since, about.
+    /// Jobs asleep because they were held, about.
     pub held: u32,
     /// What holds everyone, if anything does.
     pub holds: Vec<HoldStatus>,

@@ -7,9 +7,10 @@
 //! - it starts at `start_in_flight` (8), after a trip at 1;
 //! - it rises by one per success while it is in use (at least half of it), which doubles it per window of as many successes as
 //!   it is high (slow start). After a cut it rises by one per such window: doubling on would overshoot at once;
-//! - an overload cuts it by 0.7, at most once per latency, because those that were sent together are refused together and say
-//!   one thing; but never below what succeeded: successes per second × seconds per call (Little's law) is the number of
-//!   calls that the upstream has just been seen to bear. In a brown-out, where more calls would do no harm, that holds it up.
+//! - an overload cuts it to 0.7, at most once per latency, because those that were sent together are refused together and say
+//!   one thing; but never below the most calls that were being answered at the same time in the last minute: so many the
+//!   upstream has just been seen to bear. In a brown-out, which fewer calls would not end, that holds it up. (A call is being
+//!   answered when it has come to content, or has outlived the refused one three times over: refusals are quick.)
 //!
 //! Stragglers, granted before a trip, do not use up the slow start's limit: they are being served, and say nothing about how
 //! many more may come. Shares per priority come with the priorities; each permit knows its own already.
@@ -54,6 +55,7 @@ pub struct InFlight {
     /// Since a cut: successes on the way to the next step up.
     careful: Option<u32>,
     last_cut: Timestamp,
+    served: Served,
     /// From grant to first content, and to the end: moving averages, 0 while unknown. Pace, not evidence.
     first_content_ms: u32,
     call_ms: u32,
@@ -115,21 +117,33 @@ impl InFlight {
         ended
     }
 
-    /// How many calls started after `since` and no later than `until`, and have neither failed nor come to content.
+    /// How many permits from `from` to `to` have neither failed nor come to content.
     #[must_use]
-    pub fn undecided(&self, since: Timestamp, until: Timestamp) -> u32 {
-        count(self.permits.values().filter(|permit| {
-            !permit.content && !permit.straggler && permit.granted >= since && permit.granted <= until
-        }))
+    pub fn undecided(&self, from: PermitId, to: PermitId) -> u32 {
+        let range = if from <= to { from..=to } else { to..=to };
+        count(self.permits.range(range).map(|(_, permit)| permit).filter(|permit| !permit.content && !permit.straggler))
+    }
+
+    /// The permit that was granted last.
+    #[must_use]
+    pub const fn newest(&self) -> PermitId {
+        PermitId(self.last_id)
     }
 
     /// First content: remembers how long it took, and raises the limit if that is in use.
     pub fn content(&mut self, id: PermitId, now: Timestamp, settings: &PaceSettings) {
         let Some(permit) = self.permits.get_mut(&id) else { return };
         permit.content = true;
+        let permit = *permit;
         self.first_content_ms = average(self.first_content_ms, now.since(permit.granted));
-        let (straggler, limit) = (permit.straggler, self.limit(settings));
-        if straggler || self.current().saturating_mul(2) < limit {
+        if permit.straggler {
+            return;
+        }
+        let served = count(self.permits.values().filter(|permit| permit.content && !permit.straggler));
+        self.served.note(served, now);
+        let limit = self.limit(settings).max(served.min(settings.max()));
+        self.limit = self.limit.map(|_| limit);
+        if self.current().saturating_mul(2) < limit {
             return;
         }
         match self.careful {
@@ -144,15 +158,18 @@ impl InFlight {
         self.call_ms = average(self.call_ms, now.since(permit.granted));
     }
 
-    /// An overload: cuts the limit, at most once per latency. `successes` came in the last `covered`.
-    pub fn cut(&mut self, successes: u32, covered: Duration, now: Timestamp, settings: &PaceSettings) {
+    /// An overload, after `refusal`: cuts the limit, at most once per latency.
+    pub fn cut(&mut self, refusal: Duration, now: Timestamp, settings: &PaceSettings) {
+        let answered = count(self.permits.values().filter(|permit| {
+            !permit.straggler && (permit.content || now.since(permit.granted) > refusal.saturating_mul(OUTLIVED))
+        }));
+        self.served.note(answered, now);
         let limit = self.limit(settings);
         self.last_cut = self.last_cut.min(now);
         if now.since(self.last_cut) < self.latency() {
             return;
         }
-        let borne = u64::from(successes).saturating_mul(millis(self.call())).div_ceil(millis(covered).max(1_000));
-        let cut = (limit * CUT_TENTHS / 10).max(u32::try_from(borne).unwrap_or(u32::MAX)).clamp(1, limit);
+        let cut = (limit * CUT_TENTHS / 10).max(self.served.most(now)).clamp(1, limit);
         (self.limit, self.careful, self.last_cut) = (Some(cut), Some(0), now);
     }
 
@@ -161,7 +178,7 @@ impl InFlight {
         for permit in self.permits.values_mut() {
             permit.straggler = true;
         }
-        (self.limit, self.careful) = (Some(1), None);
+        (self.limit, self.careful, self.served) = (Some(1), None, Served::default());
     }
 
     /// From grant to first content, about; kept within bounds that make sense as a pace.
@@ -178,6 +195,34 @@ impl InFlight {
 
     fn current(&self) -> u32 {
         count(self.permits.values().filter(|permit| !permit.straggler))
+    }
+}
+
+/// The most calls that were being answered at the same time, of this half-minute and the one before.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Served {
+    half_minute: u64,
+    now: u32,
+    before: u32,
+}
+
+impl Served {
+    fn note(&mut self, served: u32, now: Timestamp) {
+        self.turn(now);
+        self.now = self.now.max(served);
+    }
+
+    fn most(&mut self, now: Timestamp) -> u32 {
+        self.turn(now);
+        self.now.max(self.before)
+    }
+
+    fn turn(&mut self, now: Timestamp) {
+        let half_minute = now.as_millis() / 30_000;
+        if half_minute != self.half_minute {
+            let before = if half_minute == self.half_minute.saturating_add(1) { self.now } else { 0 };
+            *self = Self { half_minute, now: 0, before };
+        }
     }
 }
 
@@ -202,6 +247,8 @@ fn pace(ms: u32) -> Duration {
     Duration::from_millis(ms.clamp(PACE_MS.0, PACE_MS.1).into())
 }
 
+/// A call that has lasted this many times as long as a refusal is no refusal.
+const OUTLIVED: u32 = 3;
 /// × 0.7.
 const CUT_TENTHS: u32 = 7;
 /// What a call takes while none has been seen.
@@ -277,26 +324,44 @@ mod tests {
         window(&mut in_flight, &settings, at(0));
         window(&mut in_flight, &settings, at(0));
         assert_eq!((in_flight.limit(&settings), in_flight.latency()), (32, Duration::from_millis(500)));
-        for (ms, limit) in [(10_000, 22), (10_001, 22), (10_499, 22), (10_500, 15), (20_000, 10)] {
-            in_flight.cut(0, Duration::from_secs(60), at(ms), &settings);
+        for (ms, limit) in [(100_000, 22), (100_001, 22), (100_499, 22), (100_500, 15), (110_000, 10)] {
+            in_flight.cut(Duration::from_secs(60), at(ms), &settings);
             assert_eq!(in_flight.limit(&settings), limit, "{ms} ms");
         }
-        let sizes: Vec<_> = (30..33).map(|round| window(&mut in_flight, &settings, at(round * 1000))).collect();
+        let sizes: Vec<_> = (130..133).map(|round| window(&mut in_flight, &settings, at(round * 1000))).collect();
         assert_eq!(sizes, [10, 11, 12]);
     }
 
     #[test]
-    fn a_cut_never_goes_below_what_succeeded() {
+    fn a_cut_never_goes_below_what_was_answered_at_the_same_time_in_the_last_minute() {
         let (mut in_flight, settings) = (InFlight::default(), PaceSettings::default());
-        window(&mut in_flight, &settings, at(0));
-        // 900 successes of a second each in a minute kept 15 slots busy.
-        for ms in [10_000, 20_000, 30_000] {
-            in_flight.cut(900, Duration::from_secs(60), at(ms), &settings);
+        let answered = fill(&mut in_flight, &settings, at(0));
+        for &id in answered.iter().take(7) {
+            in_flight.content(id, at(100), &settings);
         }
-        assert_eq!(in_flight.limit(&settings), 15);
-        // And it never raises.
-        in_flight.cut(90_000, Duration::from_secs(60), at(40_000), &settings);
-        assert_eq!(in_flight.limit(&settings), 15);
+        for &id in &answered {
+            in_flight.release(id);
+        }
+        let mut cut = |ms| {
+            in_flight.cut(Duration::from_secs(60), at(ms), &settings);
+            in_flight.limit(&settings)
+        };
+        assert_eq!([10_000, 20_000, 29_000].map(&mut cut), [10, 7, 7]);
+        assert_eq!([90_000, 100_000].map(&mut cut), [4, 2], "a minute later that is forgotten");
+    }
+
+    #[test]
+    fn what_is_being_answered_at_the_same_time_lifts_a_limit_that_was_cut_below_it() {
+        let (mut in_flight, settings) = (InFlight::default(), PaceSettings::default());
+        let answered = fill(&mut in_flight, &settings, at(0));
+        for ms in [2_000, 4_000, 6_000, 8_000] {
+            in_flight.cut(Duration::from_secs(60), at(ms), &settings);
+        }
+        assert_eq!(in_flight.limit(&settings), 1);
+        for &id in &answered {
+            in_flight.content(id, at(15_000), &settings);
+        }
+        assert!(in_flight.limit(&settings) >= 8);
     }
 
     #[test]
@@ -314,14 +379,26 @@ mod tests {
     }
 
     #[test]
-    fn undecided_are_those_that_started_no_later_and_have_neither_failed_nor_come_to_content() {
+    fn undecided_are_those_that_have_neither_failed_nor_come_to_content() {
         let (mut in_flight, settings) = (InFlight::default(), PaceSettings::default());
-        let [_, _, content, ended, _] = [0, 10, 20, 30, 40].map(|ms| in_flight.grant(Priority::Low, LEASE, at(ms)));
-        in_flight.content(content, at(50), &settings);
-        in_flight.release(ended);
-        assert_eq!(in_flight.undecided(at(0), at(40)), 3);
-        assert_eq!(in_flight.undecided(at(5), at(39)), 1);
+        let ids: Vec<_> = (0..5).map(|_| in_flight.grant(Priority::Low, LEASE, at(0))).collect();
+        in_flight.content(ids[2], at(50), &settings);
+        in_flight.release(ids[3]);
+        for (from, to, expected) in [(0, 4, 3), (1, 3, 1), (2, 3, 0), (4, 1, 1)] {
+            assert_eq!(in_flight.undecided(ids[from], ids[to]), expected, "{from} to {to}");
+        }
         in_flight.trip();
-        assert_eq!(in_flight.undecided(at(0), at(40)), 0);
+        assert_eq!(in_flight.undecided(ids[0], in_flight.newest()), 0);
+    }
+
+    #[test]
+    fn calls_that_have_outlived_the_refused_one_hold_the_limit_up() {
+        let (mut in_flight, settings) = (InFlight::default(), PaceSettings::default());
+        for ms in [0, 0, 0, 0, 0, 0, 880, 940] {
+            in_flight.grant(Priority::Low, LEASE, at(100_000 + ms));
+        }
+        // The refused call took 60 ms: six have lasted more than 180 ms, two have not.
+        in_flight.cut(Duration::from_millis(60), at(101_000), &settings);
+        assert_eq!(in_flight.limit(&settings), 6);
     }
 }

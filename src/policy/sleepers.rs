@@ -1,67 +1,87 @@
 //! When held jobs wake: in an order that the gate can serve, not in a stampede.
 //!
 //! All who are held wait for one moment, the reopening. Were that their wake-up, one would be served and the others held
-//! again, each at the price of a delivery. What the gate will serve from that moment on is known: a limit of `start` that
-//! doubles once per call's length (the slow start), `start · (2^t − 1)` calls by `t` lengths. So the one with `rank` others
-//! before it wakes at `moment + length · log2(1 + rank / start)`, ± a fifth. The first one wakes at the moment itself, exactly.
+//! again, each at the price of a delivery. What the gate will serve from that moment on is known: one call, then a limit that
+//! doubles once per round (the slow start), `2^t − 1` calls by `t` rounds. So the one with `rank` others before it wakes at
+//! `moment + round · log2(1 + rank)`, ± a fifth. The first one wakes at the moment itself, exactly. A round is a call's length
+//! to first content, but no less than the second that a queue counts in.
 //!
-//! The rank is the number of jobs that were held and have not been served since. That is all the state there is: no list that
-//! grows with the backlog. It starts again at zero when everybody's wake-up has passed, or when the moment itself moved.
-//! A job that is held again counts twice until then; under a logarithm that hardly matters.
+//! Who waits for one of `limit` slots has no such moment: slots come free one by one. Those wake evenly spread over the time in
+//! which the limit, if it doubles, reaches them all, `round · (1 + log2(1 + rank / limit))`: some are always just awake.
+//!
+//! The rank is the number of jobs that sleep until that moment or later. Wake-ups are counted by the time they are due, in
+//! steps of two seconds, so that a job that comes back and is held again counts once, and those who give up count no longer
+//! than they would have slept. The state is as long as the longest hold, not as the backlog.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use super::time::{Timestamp, millis};
 
-/// How many are asleep, about, and until when.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
+/// How many wake when.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
 pub struct Sleepers {
-    count: u32,
-    latest: Timestamp,
+    /// By the step that their wake-up is due in.
+    due: BTreeMap<u64, u32>,
 }
 
 impl Sleepers {
-    /// How long one more job sleeps: `until` the moment from which `start` calls are served at once, doubling per `length`;
-    /// then in its turn.
-    pub fn hold(
-        &mut self,
-        until: Duration,
-        start: u32,
-        length: Duration,
-        now: Timestamp,
-        rng: &mut fastrand::Rng,
-    ) -> Duration {
-        if self.latest < now || self.latest.after(now) > LONGEST {
-            *self = Self::default();
-        }
-        let lengths = (1.0 + f64::from(self.count) / f64::from(start.max(1))).log2();
-        let turn_ms = lengths * (0.8 + 0.4 * rng.f64()) * millis(length) as f64;
-        let after = until.saturating_add(Duration::from_millis(turn_ms as u64)).min(LONGEST);
-        self.count = self.count.saturating_add(1);
-        self.latest = self.latest.max(now + after);
+    /// How long one more job sleeps: `until` the moment from which one call is served, then two, four …; then until its turn.
+    pub fn until(&mut self, until: Duration, round: Duration, now: Timestamp, rng: &mut fastrand::Rng) -> Duration {
+        let rounds = (1.0 + f64::from(self.rank(until, now))).log2();
+        self.sleep(until, scaled(round, rounds * (0.8 + 0.4 * rng.f64())), now)
+    }
+
+    /// How long one more job sleeps that waits for one of `limit` slots.
+    pub fn for_a_slot(&mut self, limit: u32, round: Duration, now: Timestamp, rng: &mut fastrand::Rng) -> Duration {
+        let limit = limit.max(1);
+        let rounds = 1.0 + (1.0 + f64::from(self.rank(Duration::ZERO, now)) / f64::from(limit)).log2();
+        self.sleep(round / limit, scaled(round, rounds * rng.f64()), now)
+    }
+
+    fn rank(&mut self, until: Duration, now: Timestamp) -> u32 {
+        self.forget(now);
+        self.due.range(step(now + until).min(furthest(now))..).fold(0, |sum, (_, count)| sum.saturating_add(*count))
+    }
+
+    fn sleep(&mut self, until: Duration, turn: Duration, now: Timestamp) -> Duration {
+        let after = until.saturating_add(turn).min(LONGEST);
+        let count = self.due.entry(step(now + after).min(furthest(now))).or_default();
+        *count = count.saturating_add(1);
         after
     }
 
-    /// One of them was served.
-    pub const fn serve(&mut self) {
-        self.count = self.count.saturating_sub(1);
-    }
-
-    /// The moment they wait for moved: ranks are given anew.
-    pub fn reset(&mut self) {
-        *self = Self::default();
-    }
-
-    /// How many are asleep, about.
+    /// How many are asleep, to the step.
     #[must_use]
     pub fn count(&self, now: Timestamp) -> u32 {
-        if self.latest > now { self.count } else { 0 }
+        self.due.range(step(now)..).fold(0, |sum, (_, count)| sum.saturating_add(*count))
+    }
+
+    /// Drops who is awake, and who after a clock that ran back would sleep for ever.
+    fn forget(&mut self, now: Timestamp) {
+        self.due.retain(|&due, _| due >= step(now) && due <= furthest(now));
     }
 }
 
+fn scaled(round: Duration, rounds: f64) -> Duration {
+    Duration::from_millis((rounds * millis(round.max(SHORTEST_ROUND)) as f64) as u64)
+}
+
+fn step(at: Timestamp) -> u64 {
+    at.as_millis() / STEP_MS
+}
+
+/// Those who sleep longer than this are counted as if they did not: bounds the state.
+fn furthest(now: Timestamp) -> u64 {
+    step(now).saturating_add(STEPS)
+}
+
+const SHORTEST_ROUND: Duration = Duration::from_secs(1);
+const STEP_MS: u64 = 2_000;
+const STEPS: u64 = 200;
 /// No hold asks for more at once (an hour's cooldown and a turn); whoever wakes then asks again.
 const LONGEST: Duration = Duration::from_secs(2 * 3600);
 
@@ -72,21 +92,21 @@ mod tests {
     const NOW: Timestamp = Timestamp::from_millis(1_700_000_000_000);
     const SECOND: Duration = Duration::from_secs(1);
 
-    fn hold(count: u32, until: Duration, start: u32) -> Vec<Duration> {
+    fn hold(count: u32, until: Duration) -> Vec<Duration> {
         let (mut sleepers, mut rng) = (Sleepers::default(), fastrand::Rng::with_seed(3));
-        (0..count).map(|_| sleepers.hold(until, start, SECOND, NOW, &mut rng)).collect()
+        (0..count).map(|_| sleepers.until(until, SECOND, NOW, &mut rng)).collect()
     }
 
     #[test]
     fn the_first_wakes_exactly_at_the_moment_and_nobody_before_it() {
-        let waits = hold(200, 90 * SECOND, 1);
+        let waits = hold(200, 90 * SECOND);
         assert_eq!(waits[0], 90 * SECOND);
         assert!(waits.iter().all(|&wait| wait >= 90 * SECOND));
     }
 
     #[test]
     fn two_hundred_wake_along_the_slow_start_curve() {
-        let waits = hold(200, 90 * SECOND, 1);
+        let waits = hold(200, 90 * SECOND);
         for (after, served) in [(1, 2_u32), (2, 4), (3, 8), (4, 16), (5, 32), (6, 64), (7, 128)] {
             let awake = waits.iter().filter(|&&wait| wait <= (90 + after) * SECOND).count();
             assert!(awake <= 3 * served as usize, "{awake} awake after {after} s, {served} can be served");
@@ -95,30 +115,54 @@ mod tests {
     }
 
     #[test]
-    fn a_higher_limit_wakes_more_at_once() {
-        let longest = |start| hold(200, Duration::ZERO, start).into_iter().max().unwrap();
+    fn who_waits_for_a_slot_wakes_evenly_spread_and_sooner_if_there_are_more_slots() {
+        let waits = |limit| {
+            let (mut sleepers, mut rng) = (Sleepers::default(), fastrand::Rng::with_seed(3));
+            (0..200).map(|_| sleepers.for_a_slot(limit, 10 * SECOND, NOW, &mut rng)).collect::<Vec<_>>()
+        };
+        let longest = |limit| waits(limit).into_iter().max().unwrap();
         assert!(longest(64) < longest(8) && longest(8) < longest(1));
-        assert!(longest(64) < 3 * SECOND);
+        let eight = waits(8);
+        for from in (0..40).step_by(10) {
+            let awake = eight.iter().filter(|wait| (from..from + 10).contains(&wait.as_secs())).count();
+            assert!((20..80).contains(&awake), "{awake} awake from {from} s on");
+        }
     }
 
     #[test]
-    fn ranks_start_again_when_everybody_is_awake_and_go_down_as_jobs_are_served() {
+    fn who_has_woken_does_not_count_however_often_it_is_held_again() {
+        let (mut sleepers, mut rng) = (Sleepers::default(), fastrand::Rng::with_seed(3));
+        let mut now = NOW;
+        for _ in 0..100 {
+            let waits: Vec<_> = (0..50).map(|_| sleepers.until(SECOND, SECOND, now, &mut rng)).collect();
+            assert_eq!(sleepers.count(now), 50);
+            now = now + waits.into_iter().max().unwrap() + 2 * SECOND;
+            assert_eq!(sleepers.count(now), 0);
+        }
+    }
+
+    #[test]
+    fn who_wakes_before_the_moment_ranks_behind_who_waits_for_it_already() {
         let (mut sleepers, mut rng) = (Sleepers::default(), fastrand::Rng::with_seed(3));
         for _ in 0..50 {
-            sleepers.hold(SECOND, 1, SECOND, NOW, &mut rng);
+            sleepers.until(SECOND, SECOND, NOW, &mut rng);
         }
-        (0..30).for_each(|_| sleepers.serve());
-        assert_eq!(sleepers.count(NOW), 20);
-        assert_eq!(sleepers.count(NOW + 60 * SECOND), 0);
-        assert_eq!(sleepers.hold(SECOND, 1, SECOND, NOW + 60 * SECOND, &mut rng), SECOND);
+        assert_eq!(sleepers.until(90 * SECOND, SECOND, NOW, &mut rng), 90 * SECOND);
+        assert!(sleepers.until(90 * SECOND, SECOND, NOW, &mut rng) > 90 * SECOND);
     }
 
     #[test]
-    fn extremes_and_a_clock_that_ran_back_stay_within_the_bound() {
-        let mut sleepers = Sleepers { count: u32::MAX, latest: Timestamp::from_millis(u64::MAX) };
-        let mut rng = fastrand::Rng::with_seed(3);
-        assert_eq!(sleepers.hold(Duration::MAX, 0, Duration::MAX, NOW, &mut rng), LONGEST);
-        let mut sleepers = Sleepers { count: u32::MAX, latest: NOW + SECOND };
-        assert_eq!(sleepers.hold(Duration::ZERO, 0, Duration::MAX, NOW, &mut rng), LONGEST);
+    fn the_state_is_bounded_and_extremes_and_a_clock_that_ran_back_do_no_harm() {
+        let (mut sleepers, mut rng) = (Sleepers::default(), fastrand::Rng::with_seed(3));
+        for round in 0..20_000 {
+            let now = Timestamp::from_millis(rng.u64(0..=100_000_000));
+            let until = Duration::from_millis(rng.u64(0..=10_000_000));
+            assert!(sleepers.until(until, 5 * SECOND, now, &mut rng) <= LONGEST);
+            assert!(sleepers.for_a_slot(round % 9, until, now, &mut rng) <= LONGEST);
+            assert!(sleepers.due.len() <= 201);
+        }
+        let latest = Timestamp::from_millis(u64::MAX);
+        assert_eq!(sleepers.until(Duration::MAX, Duration::MAX, latest, &mut rng), LONGEST);
+        assert_eq!(sleepers.until(SECOND, SECOND, NOW, &mut rng), SECOND);
     }
 }

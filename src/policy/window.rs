@@ -65,26 +65,18 @@ impl Window {
     /// What the window holds at `now`.
     #[must_use]
     pub fn counts(&self, now: Timestamp) -> Counts {
-        self.live(now).fold(Counts::default(), |sum, bucket| Counts {
-            successes: sum.successes.saturating_add(bucket.successes),
-            failures: sum.failures.saturating_add(bucket.failures),
+        let length = Duration::from_millis(self.length_ms);
+        self.buckets.iter().filter(|bucket| now.since(bucket.start) < length).fold(Counts::default(), |sum, bucket| {
+            Counts {
+                successes: sum.successes.saturating_add(bucket.successes),
+                failures: sum.failures.saturating_add(bucket.failures),
+            }
         })
-    }
-
-    /// How much of the window has been lived through: short after a start, then its length.
-    #[must_use]
-    pub fn covered(&self, now: Timestamp) -> Duration {
-        self.live(now).next().map(|oldest| now.since(oldest.start)).unwrap_or_default()
     }
 
     /// Forgets everything.
     pub fn clear(&mut self) {
         self.buckets.clear();
-    }
-
-    fn live(&self, now: Timestamp) -> impl Iterator<Item = &Bucket> {
-        let length = Duration::from_millis(self.length_ms);
-        self.buckets.iter().filter(move |bucket| now.since(bucket.start) < length)
     }
 
     fn newest(&mut self, length: Duration, now: Timestamp) -> Option<&mut Bucket> {
@@ -175,17 +167,6 @@ mod tests {
         window.fail(Duration::from_secs(1), at(0));
         assert_eq!(window.counts(at(0)), counts(0, 1));
         assert_eq!(window.counts(at(1)), counts(0, 0));
-    }
-
-    #[test]
-    fn coverage_grows_up_to_the_window() {
-        let mut window = Window::default();
-        assert_eq!(window.covered(at(0)), Duration::ZERO);
-        for second in 0..200 {
-            window.succeed(MINUTE, at(second));
-            assert!(window.covered(at(second)).as_secs() <= second.min(60));
-            assert!(window.covered(at(second)).as_secs() + 5 >= second.min(60));
-        }
     }
 
     #[test]
