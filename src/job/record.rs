@@ -224,6 +224,9 @@ impl Record {
             entry.real_wait_ms = Some(real_ms);
             Waited { computed_ms: entry.computed_wait_ms, real_ms }
         });
+        if waited.is_some() {
+            self.changed(now);
+        }
         Claim::Claimed(Claimed {
             token,
             model: self.spec.model.clone(),
@@ -369,6 +372,11 @@ impl Record {
 
     fn enter(&mut self, state: State, now: Timestamp) {
         self.state = state;
+        self.changed(now);
+    }
+
+    /// A watcher sees something new.
+    fn changed(&mut self, now: Timestamp) {
         self.revision = self.revision.saturating_add(1);
         self.updated_at = now;
     }
