@@ -320,6 +320,10 @@ impl Record {
         }
         self.erased = true;
         self.spec.metadata = None;
+        // The upstream's words about a request may quote it.
+        if let State::Failed { message, .. } = &mut self.state {
+            message.clear();
+        }
         self.publication = self.publication.withdraw(now);
     }
 
