@@ -17,6 +17,7 @@ use super::schedule::{Announcement, Publication, Timing};
 use super::settlement::{Ending, Settlement, Then};
 use super::spec::Spec;
 use super::state::{FailReason, State};
+use crate::policy::answer::HoldReason;
 use crate::policy::presets::Preset;
 use crate::policy::priority::Priority;
 use crate::policy::time::{Timestamp, millis};
@@ -216,6 +217,9 @@ impl Record {
             self.announcement = Announcement::due(now);
             return Claim::Early;
         }
+        if self.lease.is_some() {
+            self.lose_holder(now);
+        }
         let token = Token(self.last_token.0.saturating_add(1));
         self.last_token = token;
         self.lease = Some(Lease { token, until: now + timing.lease });
@@ -345,6 +349,15 @@ impl Record {
     #[must_use]
     pub fn next_check(&self, now: Timestamp) -> Option<Duration> {
         matches!(self.state, State::Retrying { .. } | State::Held { .. }).then(|| self.wake_at.after(now))
+    }
+
+    /// The holder is dead or cut off: what it was calling for, nobody waits for any more. The job does not step back from
+    /// `refining` to `generating` under its reader's eyes, but says that it waits to be begun anew.
+    pub(super) fn lose_holder(&mut self, now: Timestamp) {
+        self.lease = None;
+        if matches!(self.state, State::Generating { .. } | State::Refining { .. }) {
+            self.enter(State::Held { reason: HoldReason::DeliveryLost }, now);
+        }
     }
 
     /// The deadline has passed with nobody at work.

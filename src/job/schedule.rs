@@ -104,8 +104,8 @@ impl Record {
             return self.tick_finished(finished_at, now, timing);
         }
         if self.lease.is_some_and(|lease| lease.until <= now) {
-            // The holder is dead or cut off; its own message may have died with it.
-            self.lease = None;
+            // Its own message may have died with the holder.
+            self.lose_holder(now);
             self.announcement = Announcement::due(now);
         }
         if self.lease.is_some() {

@@ -61,6 +61,8 @@ pub enum HoldReason {
     GateUnavailable,
     /// The delivery has too little time left to begin a call.
     DeliveryBudget,
+    /// The consumer that was calling went silent; the turn is begun anew.
+    DeliveryLost,
 }
 
 impl HoldReason {
@@ -75,6 +77,7 @@ impl HoldReason {
             Self::InFlightLimit => "in_flight_limit",
             Self::GateUnavailable => "gate_unavailable",
             Self::DeliveryBudget => "delivery_budget",
+            Self::DeliveryLost => "delivery_lost",
         }
     }
 }
