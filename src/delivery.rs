@@ -107,7 +107,7 @@ impl<'a> Delivery<'a> {
             delivery.deadline_exceeded(None)
         } else if claimed.counted_calls >= delivery.max_calls() {
             delivery.exhausted(None)
-        } else if delivery.budget_left(now) < MIN_CALL_BUDGET {
+        } else if delivery.budget_left(now) < GATE_BUDGET + MIN_CALL_BUDGET {
             delivery.hold(Duration::ZERO, HoldReason::DeliveryBudget, now)
         } else {
             Step::AskGate { model: claimed.model.clone(), priority: claimed.priority }
@@ -177,7 +177,7 @@ impl<'a> Delivery<'a> {
             computed_wait_ms: verdict.wait.map(|wait| millis(wait.wanted)),
         };
         if let Some(held) = verdict.held {
-            return self.hold_after(Some(call), held.after, held.reason, now);
+            return self.hold_after(Some((call, failure)), held.after, held.reason, now);
         }
         let Some(wait) = verdict.wait else { return self.refused(call, failure) };
         let attempts = self.claimed.attempts + u32::from(verdict.costs_attempt);
@@ -210,10 +210,16 @@ impl<'a> Delivery<'a> {
     }
 
     /// Our own waits may be cut to end a little before the deadline: somebody else may have closed the gate by then.
-    fn hold_after(&self, call: Option<FailedCall>, after: Duration, reason: HoldReason, now: Timestamp) -> Step {
+    fn hold_after(
+        &self,
+        last: Option<(FailedCall, &Failure)>,
+        after: Duration,
+        reason: HoldReason,
+        now: Timestamp,
+    ) -> Step {
         match deadline::fit(after, Duration::ZERO, self.remaining(now)) {
-            Some(fitting) => settle(call, Then::Hold { reason, wait_ms: queue_wait_ms(fitting) }),
-            None => self.deadline_exceeded(None),
+            Some(fitting) => settle(last.map(|(call, _)| call), Then::Hold { reason, wait_ms: queue_wait_ms(fitting) }),
+            None => self.deadline_exceeded(last),
         }
     }
 
@@ -287,6 +293,9 @@ const DELIVERY_BUDGET: Duration = Duration::from_secs(840);
 
 /// No call starts with less than this left: it would be cut, and abandoned calls are paid for.
 const MIN_CALL_BUDGET: Duration = Duration::from_secs(60);
+
+/// What asking the gate may take, twice its patience included.
+const GATE_BUDGET: Duration = Duration::from_secs(10);
 
 /// How long to leave a gate alone that does not answer.
 const GATE_PAUSE_MS: std::ops::RangeInclusive<u64> = 5_000..=15_000;
