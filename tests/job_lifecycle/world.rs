@@ -15,7 +15,7 @@ use spillway::policy::time::Timestamp;
 
 /// Something that happens to a job. Turns and holders are relative, so that a history still makes sense when it shrinks.
 #[derive(Clone, Debug)]
-pub enum Op {
+pub(crate) enum Op {
     /// A message wants its turn: the current one, or one so much older or newer.
     Claim(i64),
     /// The holder of the nth last token is about to call, is calling, sees content, or is finished.
@@ -42,41 +42,41 @@ pub enum Op {
 
 /// One step of a history.
 #[derive(Debug)]
-pub struct Step {
-    pub op: Op,
-    pub before: Record,
-    pub after: Record,
+pub(crate) struct Step {
+    pub(crate) op: Op,
+    pub(crate) before: Record,
+    pub(crate) after: Record,
     /// What the record answered, as text.
-    pub outcome: String,
+    pub(crate) outcome: String,
     /// The token that the operation was done with.
-    pub used: Option<Token>,
+    pub(crate) used: Option<Token>,
     /// The token that may write, before and after.
-    pub live: (Option<Token>, Option<Token>),
-    pub effects: Vec<Effect>,
-    pub now: Timestamp,
+    pub(crate) live: (Option<Token>, Option<Token>),
+    pub(crate) effects: Vec<Effect>,
+    pub(crate) now: Timestamp,
 }
 
 /// A job under way.
 #[derive(Clone, Debug)]
-pub struct World {
-    pub record: Record,
-    pub timing: Timing,
-    pub now: Timestamp,
+pub(crate) struct World {
+    pub(crate) record: Record,
+    pub(crate) timing: Timing,
+    pub(crate) now: Timestamp,
     /// Every token that was ever handed out, oldest first.
-    pub tokens: Vec<Token>,
+    pub(crate) tokens: Vec<Token>,
     live: Option<Token>,
     begun: Option<Token>,
 }
 
-pub const T0: Timestamp = Timestamp::from_millis(1_700_000_000_000);
-pub const CONTENT: &str = "what-the-app-wrote";
-pub const TIMING: Timing = Timing {
+pub(crate) const T0: Timestamp = Timestamp::from_millis(1_700_000_000_000);
+pub(crate) const CONTENT: &str = "what-the-app-wrote";
+pub(crate) const TIMING: Timing = Timing {
     lease: Duration::from_secs(120),
     watchdog: Duration::from_secs(600),
     retention: Duration::from_secs(86_400),
 };
 
-pub fn spec(deadline_seconds: u64) -> Spec {
+pub(crate) fn spec(deadline_seconds: u64) -> Spec {
     let json = format!(
         r#"{{"kind":"tagging","priority":"medium","model":"claude-sonnet-5-5","deadline_seconds":{deadline_seconds},
             "metadata":{{"note":"{CONTENT}"}}}}"#
@@ -84,25 +84,25 @@ pub fn spec(deadline_seconds: u64) -> Spec {
     serde_json::from_str(&json).unwrap()
 }
 
-pub fn job(deadline_seconds: u64) -> Record {
+pub(crate) fn job(deadline_seconds: u64) -> Record {
     Record::new(JobId::random(7), "app".into(), spec(deadline_seconds), "fingerprint".into(), T0)
 }
 
 /// A part of the record that only the schedule knows.
-pub fn stored(record: &Record) -> Value {
+pub(crate) fn stored(record: &Record) -> Value {
     serde_json::to_value(record).unwrap()
 }
 
-pub fn turn(record: &Record) -> u64 {
+pub(crate) fn turn(record: &Record) -> u64 {
     stored(record)["turn"].as_u64().unwrap()
 }
 
-pub fn instant(record: &Record, pointer: &str) -> Option<Timestamp> {
+pub(crate) fn instant(record: &Record, pointer: &str) -> Option<Timestamp> {
     stored(record).pointer(pointer).and_then(Value::as_u64).map(Timestamp::from_millis)
 }
 
 /// What a watcher sees, but for the seconds left of a wait, which pass by themselves.
-pub fn visible(record: &Record, now: Timestamp) -> Value {
+pub(crate) fn visible(record: &Record, now: Timestamp) -> Value {
     let published = Published::new(record, None, now).unwrap();
     let mut view: Value = serde_json::from_str(published.status.get()).unwrap();
     if let Some(waiting) = view.get_mut("waiting").and_then(Value::as_object_mut) {
@@ -112,12 +112,12 @@ pub fn visible(record: &Record, now: Timestamp) -> Value {
 }
 
 impl World {
-    pub fn new(deadline_seconds: u64) -> Self {
+    pub(crate) fn new(deadline_seconds: u64) -> Self {
         Self { record: job(deadline_seconds), timing: TIMING, now: T0, tokens: Vec::new(), live: None, begun: None }
     }
 
     /// Plays one operation.
-    pub fn step(&mut self, op: Op) -> Step {
+    pub(crate) fn step(&mut self, op: Op) -> Step {
         let before = self.record.clone();
         let (was_live, used) = (self.live, self.token_of(&op));
         let (outcome, effects) = self.play(&op, used);
@@ -176,7 +176,7 @@ impl World {
     }
 
     /// The edge has done what the record asked for.
-    pub fn done(&mut self, effect: &Effect) {
+    pub(crate) fn done(&mut self, effect: &Effect) {
         match effect {
             Effect::Announce { envelope, .. } => self.record.announced(envelope.turn, self.now),
             Effect::Publish { .. } | Effect::Withdraw => self.record.published(),
@@ -195,7 +195,7 @@ fn text(outcome: &impl std::fmt::Debug) -> String {
 }
 
 /// Plays a history on a fresh job.
-pub fn run(deadline_seconds: u64, history: Vec<Op>) -> (World, Vec<Step>) {
+pub(crate) fn run(deadline_seconds: u64, history: Vec<Op>) -> (World, Vec<Step>) {
     let mut world = World::new(deadline_seconds);
     let steps = history.into_iter().map(|op| world.step(op)).collect();
     (world, steps)
@@ -255,14 +255,14 @@ fn ops() -> impl Strategy<Value = Op> {
 }
 
 /// Histories of up to sixty operations.
-pub fn histories() -> impl Strategy<Value = Vec<Op>> {
+pub(crate) fn histories() -> impl Strategy<Value = Vec<Op>> {
     prop::collection::vec(ops(), 1..60)
 }
 
 /// Every deadline that a job may have.
-pub fn deadlines() -> impl Strategy<Value = u64> {
+pub(crate) fn deadlines() -> impl Strategy<Value = u64> {
     prop_oneof![3 => 30..86_400_u64, 1 => 86_400..=604_800_u64]
 }
 
 /// The priorities do not matter to the record; one stands for all.
-pub const PRIORITY: Priority = Priority::Medium;
+pub(crate) const PRIORITY: Priority = Priority::Medium;

@@ -1,0 +1,208 @@
+//! How long a job waits, and that no wait goes past its deadline.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+use spillway::delivery::{Delivery, Step};
+use spillway::job::{Settlement, State, Then};
+use spillway::policy::answer::{Decision, Held, HoldReason, Verdict};
+use spillway::policy::backoff::{BucketName, Wait};
+use spillway::policy::cause::Cause;
+use spillway::policy::presets::Preset;
+
+use super::bench::{Outcome, T0, asks, bench, claimed, fails, failure, first_decision, job, wait_of};
+use spillway::config::Policy;
+
+/// The settlement of a delivery whose one call failed with `verdict`, `deadline_seconds` before its job's deadline.
+fn settled(deadline_seconds: u64, cause: Cause, verdict: &Verdict) -> Settlement {
+    let (claimed, policy) = (claimed(deadline_seconds), Policy::default());
+    let (mut delivery, _) = Delivery::start(&claimed, &policy, T0, T0);
+    delivery.on_decision(first_decision(), T0);
+    match delivery.on_outcome(Err(&failure(cause, None)), verdict, T0) {
+        Step::Settle(settlement) => settlement,
+        step => panic!("{step:?}"),
+    }
+}
+
+fn verdict(wanted_ms: u64, floor_ms: u64) -> Verdict {
+    let [wanted, floor] = [wanted_ms, floor_ms].map(Duration::from_millis);
+    let wait = Wait { bucket: BucketName::Overloaded, failures: 1, computed: wanted, floor, wanted };
+    Verdict { wait: Some(wait), costs_attempt: true, ..Verdict::default() }
+}
+
+#[test]
+fn a_wait_is_whole_seconds_at_least_one_and_ends_before_the_deadline() {
+    for (deadline_seconds, wanted_ms, floor_ms, wait_ms) in [
+        (86_400, 0, 0, Some(1_000)),
+        (86_400, 1, 0, Some(1_000)),
+        (86_400, 1_001, 0, Some(2_000)),
+        (86_400, 20_500, 20_000, Some(21_000)),
+        // A computed wait is cut, so that one more call is left.
+        (60, 120_000, 0, Some(55_000)),
+        (60, 55_400, 55_000, Some(55_000)),
+        // What the upstream asked for is not: the job fails now instead of after a wait in vain.
+        (60, 56_000, 55_001, None),
+        (86_400, 86_401_500, 86_401_000, None),
+        // Hardly any time is left.
+        (6, 120_000, 0, Some(1_000)),
+        (5, 1_000, 0, None),
+    ] {
+        let then = settled(deadline_seconds, Cause::Overloaded, &verdict(wanted_ms, floor_ms)).then;
+        let (label, retry) =
+            ((deadline_seconds, wanted_ms, floor_ms), |wait_ms| Then::Retry { cause: Cause::Overloaded, wait_ms });
+        match wait_ms {
+            Some(wait_ms) => assert_eq!(then, retry(wait_ms), "{label:?}"),
+            None => assert_eq!(reason(&then), Some("deadline_exceeded"), "{label:?}"),
+        }
+    }
+}
+
+fn reason(then: &Then) -> Option<&'static str> {
+    match then {
+        Then::End(spillway::job::Ending::Failed { reason, .. }) => Some(reason.name()),
+        _ => None,
+    }
+}
+
+#[test]
+fn a_retry_after_beyond_the_deadline_fails_the_job_now_and_says_so() {
+    let mut record = job(86_400, None);
+    bench("{}").deliver(&mut record, asks(Cause::Overloaded, 86_401));
+    let State::Failed { reason, cause, message, .. } = &record.state else { panic!("{:?}", record.state) };
+    assert_eq!((reason.name(), *cause), ("deadline_exceeded", Some(Cause::Overloaded)));
+    assert_eq!(*message, "the next call could only come after the job's deadline: The upstream says: overloaded.");
+    assert_eq!((record.calls, record.finished_at), (1, Some(T0)));
+    assert_eq!(record.history.len(), 1, "the call is not forgotten");
+}
+
+#[test]
+fn a_retry_after_of_more_than_a_day_is_obeyed_when_the_deadline_allows() {
+    let mut record = job(604_800, None);
+    let delivered = bench("{}").deliver(&mut record, asks(Cause::RateLimited, 86_401));
+    assert!((86_402_000..=86_407_000).contains(&delivered.wait_ms().unwrap()), "{delivered:?}");
+}
+
+#[test]
+fn the_history_keeps_the_computed_wait_and_later_the_real_one() {
+    let (mut bench, mut record) = (bench("{}"), job(86_400, None));
+    let delivered = bench.deliver(&mut record, asks(Cause::RateLimited, 20));
+    let computed = record.history[0].computed_wait_ms.unwrap();
+    assert!((20_001..=22_000).contains(&computed), "{computed}");
+    assert_eq!(delivered.wait_ms(), Some(computed.div_ceil(1_000) * 1_000));
+    bench.now = bench.now + Duration::from_secs(30);
+    bench.deliver(&mut record, Outcome::Answer);
+    assert_eq!(record.history[0].real_wait_ms, Some(30_000), "what passed, not what was planned");
+}
+
+#[test]
+fn each_preset_waits_by_its_own_base_and_cap() {
+    for (preset, rate_limited_ms, overloaded_ms) in [
+        (None, 2_000, 4_000),
+        (Some(Preset::Realtime), 1_000, 2_000),
+        (Some(Preset::Batch), 2_000, 4_000),
+        (Some(Preset::Offline), 4_000, 10_000),
+    ] {
+        let mut longest = (0, 0);
+        for seed in 0..200 {
+            let first_wait = |cause| {
+                let (mut bench, mut record) = (bench("{}"), job(86_400, preset));
+                bench.rng = fastrand::Rng::with_seed(seed);
+                bench.deliver(&mut record, fails(cause));
+                record.history[0].computed_wait_ms.unwrap()
+            };
+            let (rate_limited, overloaded) = (first_wait(Cause::RateLimited), first_wait(Cause::Overloaded));
+            assert!(rate_limited >= rate_limited_ms / 2, "equal jitter: {rate_limited}");
+            longest = (longest.0.max(rate_limited), longest.1.max(overloaded));
+        }
+        let near = |longest: u64, cap: u64| longest <= cap && longest > cap * 9 / 10;
+        assert!(near(longest.0, rate_limited_ms) && near(longest.1, overloaded_ms), "{preset:?}: {longest:?}");
+    }
+}
+
+#[test]
+fn a_hold_is_cut_to_the_deadline_too_and_fails_when_nothing_is_left() {
+    let hold = |deadline_seconds, seconds| {
+        let (claimed, policy) = (claimed(deadline_seconds), Policy::default());
+        let (mut delivery, _) = Delivery::start(&claimed, &policy, T0, T0);
+        let after = Duration::from_secs(seconds);
+        delivery.on_decision(Decision::NotBefore { after, reason: HoldReason::BreakerOpen }, T0)
+    };
+    let held = |wait_ms| {
+        let then = Then::Hold { reason: HoldReason::BreakerOpen, wait_ms };
+        Step::Settle(Settlement { failed_call: None, then })
+    };
+    assert_eq!(hold(86_400, 90), held(90_000));
+    assert_eq!(hold(60, 90), held(55_000));
+    assert_eq!(hold(60, 0), held(1_000));
+    let Step::Settle(settlement) = hold(5, 90) else { panic!("nothing to call with") };
+    assert_eq!(reason(&settlement.then), Some("deadline_exceeded"));
+}
+
+#[test]
+fn a_call_that_ends_in_a_hold_beyond_the_deadline_is_not_forgotten() {
+    let held = Held { after: Duration::from_secs(900), reason: HoldReason::SpendCap };
+    let verdict = Verdict { held: Some(held), ..Verdict::default() };
+    let settlement = settled(5, Cause::SpendCap, &verdict);
+    assert_eq!(reason(&settlement.then), Some("deadline_exceeded"));
+    assert_eq!(settlement.failed_call.map(|call| call.cause), Some(Cause::SpendCap));
+}
+
+#[test]
+fn a_report_that_the_gate_did_not_take_waits_as_a_first_failure_and_costs_an_attempt() {
+    use spillway::policy::answer::Report;
+    let (claimed, policy) = (claimed(86_400), Policy::default());
+    let (delivery, _) = Delivery::start(&claimed, &policy, T0, T0);
+    for (cause, retry_after, costs) in [
+        (Cause::Overloaded, None, true),
+        (Cause::ServerError, None, true),
+        (Cause::RateLimited, Some(Duration::from_secs(9)), true),
+        (Cause::InvalidRequest, None, false),
+        (Cause::SpendCap, None, false),
+    ] {
+        let report = Report::Failure { cause, after_content: false, retry_after };
+        let verdict = delivery.verdict_without_gate(report, T0, &mut fastrand::Rng::with_seed(3));
+        assert_eq!((verdict.costs_attempt, verdict.wait.is_some()), (costs, costs), "{cause:?}");
+        let expected = wait_of(&failure(cause, retry_after), 3).wait;
+        assert_eq!(verdict.wait, expected, "{cause:?}");
+    }
+    let success = delivery.verdict_without_gate(Report::Success, T0, &mut fastrand::Rng::with_seed(3));
+    assert_eq!(success, Verdict::default());
+}
+
+fn outcomes() -> impl Strategy<Value = Outcome> {
+    let causes = prop::sample::select(vec![
+        Cause::Overloaded,
+        Cause::RateLimited,
+        Cause::ServerError,
+        Cause::HeadersTimeout,
+        Cause::Truncated,
+        Cause::SpendCap,
+    ]);
+    let asked = prop::option::weighted(0.3, prop_oneof![0..100_u64, 0..200_000_u64]);
+    (causes, asked, any::<bool>()).prop_map(|(cause, asked, after_content)| Outcome::Fails {
+        failure: failure(cause, asked.map(Duration::from_secs)),
+        after_content,
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 128, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn whatever_the_upstream_does_a_job_ends_within_its_attempts_its_calls_and_its_deadline(
+        deadline in 30..604_800_u64, seed in any::<u64>(), outcomes in prop::collection::vec(outcomes(), 1..12),
+    ) {
+        let (mut bench, mut record) = (bench("{}"), job(deadline, None));
+        bench.rng = fastrand::Rng::with_seed(seed);
+        let mut upstream = outcomes.into_iter().cycle();
+        let deliveries = bench.run(&mut record, 10_000, || upstream.next().unwrap());
+        prop_assert!(record.state.is_terminal(), "{:?}", record);
+        prop_assert!(record.attempts <= 5 && record.calls - record.uncounted_calls <= 20, "{:?}", record);
+        prop_assert!(record.finished_at.unwrap() <= record.deadline_at, "{:?}", record);
+        for delivered in &deliveries {
+            if let Some(wait_ms) = delivered.wait_ms() {
+                prop_assert!(wait_ms >= 1_000 && wait_ms % 1_000 == 0, "{:?}", delivered);
+            }
+        }
+    }
+}
