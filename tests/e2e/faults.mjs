@@ -1,0 +1,103 @@
+/**
+ * Lies to the Worker about its bindings. Runs inside workerd, between the Worker and KV, the queues and the objects: see
+ * `wrapEntry` of scripts/lib/worker.mjs; it can import nothing. `PUT /__test/faults` replaces the list of faults, and
+ * `GET /__test/faults` tells how often each has struck.
+ *
+ * The first fault that fits an operation decides:
+ *
+ * - `binding`: "kv", "queue", "job" or "gate"; left out, all of them.
+ * - `operation`: KV's "get", "put", "delete", "list"; the queue's "send"; for objects what they are asked: "create",
+ *   "claim", "begin", "renew", "settle", "status", "cancel", "revive", and "gate" for all of the gate. A list will do.
+ * - `key`: part of the KV key, of the object's name or of the queue message.
+ * - `where`: who asks: "worker", "JobObject" or "GateObject".
+ * - `times`: strikes so often, then no more; `after`: lets so many pass first.
+ * - `how`: "refuse" throws before anything happened; "lost_answer" throws when it has happened; "overloaded" throws what
+ *   the platform throws when an object has too much to do; "hang" never answers, and nothing happens; "hang_after" never
+ *   answers when it has happened; "slow" answers `ms` later; "lose" says that it worked, and nothing happened (queues).
+ */
+let faults = [];
+
+export function wrapEnv(env, where, override) {
+  const strike = (binding, operation, key, original) => {
+    const fault = faults.find(
+      (fault) => fits(fault, { binding, operation, key, where }) && fault.passed++ >= fault.after,
+    );
+    if (!fault) return original();
+    fault.struck += 1;
+    fault.times -= 1;
+    return HOW[fault.how](original, fault);
+  };
+  const kv =
+    (operation) =>
+    (original, key, ...rest) =>
+      strike("kv", operation, typeof key === "string" ? key : "", () => original(key, ...rest));
+  const queue = () => ({
+    send: (original, body, ...rest) => strike("queue", "send", String(body), () => original(body, ...rest)),
+  });
+  const objects = (binding) => {
+    const stub = (original, id, ...rest) =>
+      override(original(id, ...rest), {
+        fetch: (original, request, ...rest) => {
+          const name = request.headers.get("spillway-name") ?? "";
+          return strike(binding, new URL(request.url).pathname.slice(1), name, () => original(request, ...rest));
+        },
+      });
+    return { get: stub, getByName: stub };
+  };
+  const wrapped = {
+    RESULTS: override(env.RESULTS, { get: kv("get"), put: kv("put"), delete: kv("delete"), list: kv("list") }),
+    QUEUE_HIGH: override(env.QUEUE_HIGH, queue()),
+    QUEUE_MEDIUM: override(env.QUEUE_MEDIUM, queue()),
+    QUEUE_LOW: override(env.QUEUE_LOW, queue()),
+    JOB: override(env.JOB, objects("job")),
+    GATE: override(env.GATE, objects("gate")),
+  };
+  return new Proxy(env, { get: (target, name) => wrapped[name] ?? target[name] });
+}
+
+export async function control(request) {
+  if (new URL(request.url).pathname !== "/__test/faults") return new Response("no such control", { status: 404 });
+  if (request.method === "PUT") {
+    const list = await request.json();
+    const unknown = list.find(({ how }) => !Object.hasOwn(HOW, how));
+    if (unknown) return new Response(`there is no fault "${unknown.how}"`, { status: 400 });
+    faults = list.map((fault) => ({ times: Infinity, after: 0, ...fault, struck: 0, passed: 0 }));
+  }
+  return Response.json(faults.map(({ struck, passed }) => ({ struck, passed })));
+}
+
+function fits(fault, { binding, operation, key, where }) {
+  return (
+    fault.times > 0 &&
+    (fault.binding ?? binding) === binding &&
+    [fault.operation ?? operation].flat().includes(operation) &&
+    (fault.where ?? where) === where &&
+    key.includes(fault.key ?? "")
+  );
+}
+
+const refused = (properties) => Object.assign(new Error("a test refuses this"), properties);
+const never = () => new Promise(() => {});
+
+const HOW = {
+  refuse: async () => {
+    throw refused();
+  },
+  overloaded: async () => {
+    throw refused({ overloaded: true, retryable: true });
+  },
+  lost_answer: async (original) => {
+    await original();
+    throw refused({ retryable: true });
+  },
+  hang: never,
+  hang_after: async (original) => {
+    await original();
+    return never();
+  },
+  slow: async (original, { ms }) => {
+    await new Promise((resolve) => setTimeout(resolve, ms));
+    return original();
+  },
+  lose: async () => {},
+};
