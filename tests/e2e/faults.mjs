@@ -8,7 +8,7 @@
  * - `binding`: "kv", "queue", "job" or "gate"; left out, all of them.
  * - `operation`: KV's "get", "put", "delete", "list"; the queue's "send"; for objects what they are asked: "create",
  *   "claim", "begin", "renew", "settle", "status", "cancel", "revive", and "gate" for all of the gate. A list will do.
- * - `key`: part of the KV key, of the object's name or of the queue message.
+ * - `key`: part of the KV key, of the object's name, or of the queue's binding and the message ("QUEUE_LOW {…}").
  * - `where`: who asks: "worker", "JobObject" or "GateObject".
  * - `times`: strikes so often, then no more; `after`: lets so many pass first.
  * - `how`: "refuse" throws before anything happened; "lost_answer" throws when it has happened; "overloaded" throws what
@@ -31,9 +31,10 @@ export function wrapEnv(env, where, override) {
     (operation) =>
     (original, key, ...rest) =>
       strike("kv", operation, typeof key === "string" ? key : "", () => original(key, ...rest));
-  const queue = () => ({
-    send: (original, body, ...rest) => strike("queue", "send", String(body), () => original(body, ...rest)),
-  });
+  const queue = (name) =>
+    override(env[name], {
+      send: (original, body, ...rest) => strike("queue", "send", `${name} ${body}`, () => original(body, ...rest)),
+    });
   const objects = (binding) => {
     const stub = (original, id, ...rest) =>
       override(original(id, ...rest), {
@@ -46,9 +47,9 @@ export function wrapEnv(env, where, override) {
   };
   const wrapped = {
     RESULTS: override(env.RESULTS, { get: kv("get"), put: kv("put"), delete: kv("delete"), list: kv("list") }),
-    QUEUE_HIGH: override(env.QUEUE_HIGH, queue()),
-    QUEUE_MEDIUM: override(env.QUEUE_MEDIUM, queue()),
-    QUEUE_LOW: override(env.QUEUE_LOW, queue()),
+    QUEUE_HIGH: queue("QUEUE_HIGH"),
+    QUEUE_MEDIUM: queue("QUEUE_MEDIUM"),
+    QUEUE_LOW: queue("QUEUE_LOW"),
     JOB: override(env.JOB, objects("job")),
     GATE: override(env.GATE, objects("gate")),
   };

@@ -53,7 +53,8 @@ const POLICY = {
 
 /**
  * The body of a submission; `[[name]]` in the text is what the fake's rules and log call a marker. High, because that
- * queue does not wait a second for its batch to fill.
+ * queue does not wait a second for its batch to fill. A job whose call hangs is better submitted as low: Miniflare's
+ * broker delivers one batch at a time per queue, so that all others of its queue would hang with it.
  */
 export function submission(text = "Hello", { request, ...fields } = {}) {
   return {
@@ -147,8 +148,9 @@ class Spillway {
     await this.worker.kill();
   }
 
-  /** The Worker again, on the same state and port, with other vars if there are any. */
+  /** The Worker again, killed or not, on the same state and port, with other vars if there are any. */
   async restart(vars = {}) {
+    await this.worker.stop();
     Object.assign(this.#options.vars, vars);
     await this.#begin();
   }
@@ -161,7 +163,7 @@ class Spillway {
    */
   async request(path, { method = "GET", as = "app", headers = {}, body, signal } = {}) {
     const raw = typeof body === "string" || body instanceof Uint8Array || body instanceof ReadableStream;
-    const response = await fetch(new URL(path, this.url), {
+    const response = await fetch(this.url + path, {
       method,
       headers: {
         ...(as && { authorization: `Bearer ${KEYS[as]}` }),
@@ -204,7 +206,7 @@ class Spillway {
   async untilStatus(id, statuses, { timeout = 15_000, client } = {}) {
     const wanted = [statuses].flat();
     const until = Date.now() + timeout;
-    let etag = "none";
+    let etag = '"0"';
     for (;;) {
       const left = Math.max(0, until - Date.now());
       const answer = await this.job(id, { wait: Math.min(60, Math.ceil(left / 1000)), etag, client });
