@@ -31,7 +31,7 @@ pub struct Published {
 /// What a reader of a status knows, and how long it will wait for more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Question {
-    /// The revision that it has (`If-None-Match`).
+    /// The revision that it has (`If-None-Match`); 0, which no job has, if the tag is none of ours.
     pub known_revision: Option<u64>,
     /// How long its answer may be held (`?wait=`).
     pub wait_seconds: u64,
@@ -51,7 +51,8 @@ impl Question {
                 return Err(ApiError::new(ErrorKind::InvalidRequest, message));
             }
         };
-        Ok(Self { known_revision: if_none_match.and_then(revision_of), wait_seconds })
+        let known_revision = if_none_match.map(|tag| revision_of(tag).unwrap_or_default());
+        Ok(Self { known_revision, wait_seconds })
     }
 
     /// Whether a job at `revision` answers the question: it is news to who knows an older one, or else final.
@@ -273,7 +274,7 @@ mod tests {
         assert!(question(None).is_answered_by(3, true));
         assert!(!question(Some("W/\"3\"")).is_answered_by(3, true));
         assert!(question(Some("\"3\"")).is_answered_by(4, false));
-        assert!(!question(Some("rubbish")).is_answered_by(3, false));
+        assert!(question(Some("rubbish")).is_answered_by(3, false));
     }
 
     #[test]
