@@ -108,7 +108,7 @@ impl<'a> Form<'a> {
     }
 
     fn required<T: DeserializeOwned>(&mut self, name: &str, expected: &str) -> Option<T> {
-        if self.fields.get(name).is_none() {
+        if self.fields.get(name).is_none_or(|value| value.get() == "null") {
             self.problem(name, format!("is required: {expected}"));
         }
         self.optional(name, expected)
