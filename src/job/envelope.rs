@@ -2,6 +2,7 @@
 //! message carries 128 KB and a request up to 8 MB.
 
 use serde::{Deserialize, Serialize};
+use serde_json::error::Category;
 
 use super::id::JobId;
 
@@ -19,8 +20,9 @@ pub struct Envelope {
 /// The message is none of ours, or of a version that this Worker does not know.
 #[derive(Debug, thiserror::Error)]
 pub enum EnvelopeError {
-    /// Not the JSON of an envelope.
-    #[error("not an envelope: {0}")]
+    /// Not the JSON of an envelope. What it holds is not repeated: it may be anything, of any length, and the error is
+    /// logged.
+    #[error("not an envelope: {} at line {} column {}", what(.0), .0.line(), .0.column())]
     Malformed(#[from] serde_json::Error),
     /// From another version of the Worker.
     #[error("envelope version {0} is not known to this Worker")]
@@ -50,6 +52,14 @@ impl Envelope {
     }
 }
 
+fn what(error: &serde_json::Error) -> &'static str {
+    match error.classify() {
+        Category::Eof => "it breaks off",
+        Category::Data => "it has another shape",
+        Category::Syntax | Category::Io => "it is not JSON",
+    }
+}
+
 const VERSION: u32 = 1;
 
 #[cfg(test)]
@@ -64,18 +74,21 @@ mod tests {
     }
 
     #[test]
-    fn other_messages_are_refused_with_the_reason() {
+    fn other_messages_are_refused_with_the_reason_and_never_repeated() {
         let job = JobId::random(7);
         for (body, reason) in [
-            (String::new(), "not an envelope"),
-            ("[]".into(), "not an envelope"),
-            (r#"{"v":1,"job":"x","turn":1}"#.into(), "job id"),
-            (format!(r#"{{"v":1,"job":"{job}","turn":-1}}"#), "not an envelope"),
-            (format!(r#"{{"v":1,"job":"{job}","turn":1,"x":1}}"#), "unknown field"),
+            (String::new(), "breaks off"),
+            ("Dear Claude".into(), "not JSON at line 1 column 1"),
+            ("[]".into(), "another shape"),
+            (r#""secret""#.into(), "another shape"),
+            (r#"{"v":1,"job":"secret","turn":1}"#.into(), "another shape"),
+            (format!(r#"{{"v":1,"job":"{job}","turn":-1}}"#), "another shape"),
+            (format!(r#"{{"v":1,"job":"{job}","turn":1,"secret":1}}"#), "another shape"),
             (format!(r#"{{"v":2,"job":"{job}","turn":1}}"#), "version 2"),
         ] {
             let error = Envelope::decode(&body).unwrap_err().to_string();
             assert!(error.contains(reason), "{body}: {error}");
+            assert!(!error.contains("secret"), "{error}");
         }
     }
 }
