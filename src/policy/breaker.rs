@@ -334,3 +334,247 @@ fn length(settings: &BreakerSettings) -> Duration {
 const HISTORY: usize = 20;
 /// Rules 2 and 3 bear one undecided call for every eight failures.
 const UNDECIDED_SHARE: u32 = 8;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: u64) -> Timestamp {
+        Timestamp::from_millis(1_700_000_000_000 + ms)
+    }
+
+    /// A breaker, and a call per line: permits count up by themselves.
+    struct Bench {
+        breaker: Breaker,
+        settings: BreakerSettings,
+        rng: fastrand::Rng,
+        permits: u64,
+    }
+
+    impl Bench {
+        fn new() -> Self {
+            let (breaker, settings) = (Breaker::default(), BreakerSettings::default());
+            Self { breaker, settings, rng: fastrand::Rng::with_seed(1), permits: 0 }
+        }
+
+        fn open() -> Self {
+            let mut bench = Self::new();
+            for _ in 0..15 {
+                bench.fail(0, 0);
+            }
+            assert_eq!(bench.breaker.state(), State::Open);
+            bench
+        }
+
+        /// With a probe on its way from 200 s on.
+        fn half_open() -> Self {
+            let mut bench = Self::open();
+            bench.breaker.begin_probe(PermitId(100), at(200_000));
+            assert_eq!(bench.breaker.probe(), Some(PermitId(100)));
+            bench
+        }
+
+        fn permit(&mut self) -> Option<PermitId> {
+            self.permits += 1;
+            Some(PermitId(self.permits))
+        }
+
+        fn succeed(&mut self, ms: u64) -> Option<Why> {
+            let permit = self.permit();
+            self.breaker.succeed(permit, at(ms), &self.settings).map(|transition| transition.why)
+        }
+
+        fn fail(&mut self, ms: u64, undecided: u32) -> Option<Why> {
+            let permit = self.permit();
+            self.fail_as(permit, ms, undecided)
+        }
+
+        fn fail_as(&mut self, permit: Option<PermitId>, ms: u64, undecided: u32) -> Option<Why> {
+            self.breaker
+                .fail(permit, PermitId(self.permits), |_| undecided, at(ms), &mut self.rng, &self.settings)
+                .map(|transition| transition.why)
+        }
+    }
+
+    #[test]
+    fn it_moves_as_the_table_says_and_in_no_other_way() {
+        type Act = fn(&mut Bench) -> Option<Transition>;
+        let acts: [(&str, Act); 6] = [
+            ("asked early", |bench| bench.breaker.begin_probe(PermitId(200), at(10))),
+            ("asked late", |bench| bench.breaker.begin_probe(PermitId(200), at(300_000))),
+            ("probe comes to content", |bench| {
+                bench.breaker.succeed(Some(PermitId(100)), at(300_000), &bench.settings)
+            }),
+            ("other comes to content", |bench| bench.breaker.succeed(Some(PermitId(99)), at(300_000), &bench.settings)),
+            ("probe fails", |bench| {
+                bench.fail_as(Some(PermitId(100)), 300_000, 0);
+                bench
+                    .breaker
+                    .history()
+                    .last()
+                    .map(|past| past.transition)
+                    .filter(|_| bench.breaker.since() == at(300_000))
+            }),
+            ("without permit comes to content", |bench| bench.breaker.succeed(None, at(300_000), &bench.settings)),
+        ];
+        let starts: [(fn() -> Bench, State); 3] =
+            [(Bench::new, State::Closed), (Bench::open, State::Open), (Bench::half_open, State::HalfOpen)];
+        let moves: Vec<_> = starts
+            .iter()
+            .flat_map(|(start, from)| acts.iter().map(move |(name, act)| (*from, *name, act(&mut start()))))
+            .filter_map(|(from, name, transition)| transition.map(|Transition { to, why, .. }| (from, name, why, to)))
+            .collect();
+        assert_eq!(
+            moves,
+            [
+                (State::Open, "asked late", Why::CooldownOver, State::HalfOpen),
+                (State::HalfOpen, "probe comes to content", Why::ProbeSucceeded, State::Closed),
+                (State::HalfOpen, "probe fails", Why::ProbeFailed, State::Open),
+            ]
+        );
+    }
+
+    #[test]
+    fn rule_1_trips_at_ten_of_ten_and_not_at_60_of_100() {
+        let mut bench = Bench::new();
+        assert_eq!((0..9).map(|ms| bench.fail(ms, 0)).collect::<Vec<_>>(), [None; 9]);
+        assert_eq!(bench.fail(9, 0), Some(Why::FailureRate));
+
+        let mut bench = Bench::new();
+        for call in 0..100 {
+            let trip = if call % 5 < 3 { bench.fail(call * 100, 0) } else { bench.succeed(call * 100) };
+            assert_eq!(trip, None, "call {call}");
+        }
+    }
+
+    #[test]
+    fn rule_1_counts_undecided_calls_as_calls() {
+        let mut bench = Bench::new();
+        assert!((0..13).all(|ms| bench.fail(ms, 2).is_none()), "13 of 15 is not surely half");
+        assert_eq!(bench.fail(13, 1), Some(Why::FailureRate), "14 of 15 is");
+    }
+
+    #[test]
+    fn rule_2_trips_at_five_in_a_row_that_span_twenty_seconds() {
+        for (times, expected) in [
+            ([0, 5_000, 10_000, 15_000, 20_000], Some(Why::FailuresOverTime)),
+            ([0, 5_000, 10_000, 15_000, 19_999], None),
+            ([0, 600_000, 1_200_000, 1_800_000, 2_400_000], Some(Why::FailuresOverTime)),
+        ] {
+            let mut bench = Bench::new();
+            let trips: Vec<_> = times.into_iter().map(|ms| bench.fail(ms, 0)).collect();
+            assert_eq!(trips, [None, None, None, None, expected], "{times:?}");
+        }
+        let mut bench = Bench::new();
+        for ms in [0, 5_000, 10_000, 15_000] {
+            bench.fail(ms, 0);
+        }
+        bench.succeed(16_000);
+        assert_eq!(bench.fail(20_000, 0), None, "a success breaks the run");
+        let mut bench = Bench::new();
+        assert!(
+            [0, 9_000, 18_000, 27_000, 36_000].into_iter().all(|ms| bench.fail(ms, 1).is_none()),
+            "one is undecided"
+        );
+    }
+
+    #[test]
+    fn rule_3_trips_at_fifteen_in_a_row_under_a_window_full_of_successes() {
+        let mut bench = Bench::new();
+        for ms in 0..200 {
+            bench.succeed(ms);
+        }
+        assert_eq!((200..214).map(|ms| bench.fail(ms, 1)).collect::<Vec<_>>(), [None; 14]);
+        assert_eq!(bench.fail(214, 1), Some(Why::FailuresInARow));
+
+        let mut bench = Bench::new();
+        for ms in 0..200 {
+            bench.succeed(ms);
+        }
+        assert!((200..215).all(|ms| bench.fail(ms, 2).is_none()), "two of seventeen are undecided");
+        assert_eq!(bench.fail(215, 2), Some(Why::FailuresInARow), "two of eighteen are an eighth");
+    }
+
+    #[test]
+    fn a_success_breaks_the_run_only_if_its_call_began_within_it() {
+        for (began, breaks) in [(3, false), (5, true), (12, true)] {
+            let mut bench = Bench::new();
+            for _ in 0..200 {
+                bench.succeed(0);
+            }
+            for permit in 204..218 {
+                assert_eq!(bench.fail_as(Some(PermitId(permit)), 1, 0), None);
+            }
+            bench.breaker.succeed(Some(PermitId(199 + began)), at(2), &bench.settings);
+            let trips = bench.fail_as(Some(PermitId(218)), 3, 0).is_some();
+            assert_eq!(trips, !breaks, "began as {began}");
+        }
+    }
+
+    #[test]
+    fn the_cooldown_is_90_seconds_give_or_take_a_fifth_and_drawn_anew_each_time() {
+        let mut seen = Vec::new();
+        let mut bench = Bench::half_open();
+        for _ in 0..50 {
+            bench.fail_as(Some(PermitId(100)), 300_000, 0);
+            let cooldown = bench.breaker.cooldown(at(300_000)).unwrap();
+            assert!((72..=108).contains(&cooldown.as_secs()), "{cooldown:?}");
+            seen.push(cooldown);
+            bench.breaker.begin_probe(PermitId(100), at(500_000));
+        }
+        seen.sort();
+        seen.dedup();
+        assert!(seen.len() > 40);
+        assert_eq!(bench.breaker.history().count(), HISTORY);
+    }
+
+    #[test]
+    fn one_probe_at_a_time_and_a_freed_place_is_taken_by_the_next() {
+        let mut bench = Bench::half_open();
+        assert_eq!(bench.breaker.stand(at(200_000)), Stand::ProbeInFlight);
+        bench.breaker.begin_probe(PermitId(101), at(200_000));
+        assert_eq!(bench.breaker.probe(), Some(PermitId(100)));
+        bench.breaker.free(PermitId(101));
+        assert_eq!(bench.breaker.stand(at(200_000)), Stand::ProbeInFlight);
+        bench.breaker.free(PermitId(100));
+        assert_eq!(bench.breaker.stand(at(200_000)), Stand::MayProbe);
+        assert_eq!(bench.breaker.begin_probe(PermitId(101), at(200_000)), None);
+        assert_eq!((bench.breaker.state(), bench.breaker.probe()), (State::HalfOpen, Some(PermitId(101))));
+    }
+
+    #[test]
+    fn only_what_the_upstream_did_before_content_counts_and_no_429_and_no_4xx() {
+        let counted = [
+            Cause::Overloaded,
+            Cause::ServerError,
+            Cause::UpstreamTimeout,
+            Cause::ConnectionFailed,
+            Cause::HeadersTimeout,
+            Cause::Truncated,
+        ];
+        let not = [
+            Cause::RateLimited,
+            Cause::Acceleration,
+            Cause::SpendCap,
+            Cause::Conflict,
+            Cause::IdleTimeout,
+            Cause::TotalTimeout,
+            Cause::MalformedAnswer,
+            Cause::InvalidRequest,
+            Cause::AuthenticationFailed,
+            Cause::NotFound,
+            Cause::Rejected,
+        ];
+        assert!(counted.into_iter().all(counts));
+        assert!(!not.into_iter().any(counts));
+    }
+
+    #[test]
+    fn a_clock_that_ran_back_restarts_the_cooldown_at_most() {
+        let mut bench = Bench::open();
+        let cooldown = bench.breaker.cooldown(at(0)).unwrap();
+        let early = Timestamp::from_millis(5_000);
+        assert_eq!(bench.breaker.stand(early), Stand::Refuse(cooldown));
+        assert_eq!(bench.breaker.stand(early + cooldown), Stand::MayProbe);
+    }
+}

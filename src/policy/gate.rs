@@ -26,16 +26,16 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::answer::{Decision, Held, HoldReason, PermitId, Report, Verdict};
-use super::backoff::{Buckets, BucketsStatus, Wait};
+use super::backoff::{Buckets, Wait};
 use super::breaker::{self, Breaker, Stand, State, Transition};
 use super::cause::{Cause, Class};
-use super::hold::{HoldStand, HoldStatus, Holds};
+use super::hold::{HoldStand, Holds};
 use super::inflight::{InFlight, Permit};
 use super::priority::Priority;
 use super::settings::{BackoffSettings, GateSettings};
 use super::sleepers::Sleepers;
+use super::status::{GateStatus, PastStatus};
 use super::time::{Timestamp, whole_seconds};
-use super::window::Counts;
 
 /// The gate's whole state.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -138,6 +138,7 @@ impl Gate {
             Report::Failure { cause, after_content, retry_after } => {
                 let standing =
                     if permit.is_none() { Standing::Current } else { live.map_or(Standing::Straggler, standing) };
+                let after_content = after_content || live.is_some_and(|live| live.content);
                 let call = Failed { permit, live, standing, cause, after_content, retry_after };
                 self.fail(call, backoff, now, rng, settings)
             }
@@ -296,41 +297,4 @@ struct Failed {
 
 fn standing(permit: Permit) -> Standing {
     if permit.straggler { Standing::Straggler } else { Standing::Current }
-}
-
-/// The gate as the operator sees it. Ages and times left, no instants: the reader's clock is not the gate's.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct GateStatus {
-    /// Closed (serving), Open (refusing) or HalfOpen (one probe).
-    pub state: State,
-    /// For how long; `null` if it never moved.
-    pub since_seconds: Option<u64>,
-    /// While Open: how long until the next probe may start.
-    pub next_check_seconds: Option<u64>,
-    /// While HalfOpen: whether a probe is on its way.
-    pub probe_in_flight: bool,
-    /// Calls on their way.
-    pub in_flight: u32,
-    /// How many there may be.
-    pub in_flight_limit: u32,
-    /// Jobs asleep because they were held, about.
-    pub held: u32,
-    /// What holds everyone, if anything does.
-    pub holds: Vec<HoldStatus>,
-    /// Calls that counted in the breaker's window.
-    pub window: Counts,
-    /// The backoff buckets.
-    pub buckets: BucketsStatus,
-    /// The breaker's last moves, newest first.
-    pub history: Vec<PastStatus>,
-}
-
-/// One move of the breaker, and how long ago it was.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct PastStatus {
-    /// How long ago.
-    pub seconds_ago: u64,
-    /// What.
-    #[serde(flatten)]
-    pub transition: Transition,
 }

@@ -16,8 +16,8 @@
 //! out, the others are held until it has; only first content proves that it is over.
 //!
 //! One call's try after *every* Retry-After would be more careful, and too slow: in a 40 % brown-out whose 529s say "5 s" the
-//! calls go through one by one, and the breaker sees five failures in a row in what is a mixture (simulated: open for 13 % of
-//! the time).
+//! calls go through one by one, and the breaker sees failures in a row in what is a mixture (200 jobs, simulated: open for
+//! 17–23 % of the time instead of 2–11 %).
 //!
 //! **A spend cap** says no time at all (some never clear): one call tries every `spend_cap_retry_seconds`.
 

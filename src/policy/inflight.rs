@@ -106,14 +106,15 @@ impl InFlight {
 
     /// Takes back every permit whose lease has ended. After a clock ran backwards, none lasts longer than `longest` from now.
     pub fn expire(&mut self, longest: Duration, now: Timestamp) -> Vec<PermitId> {
-        for permit in self.permits.values_mut() {
+        let mut ended = Vec::new();
+        self.permits.retain(|&id, permit| {
             permit.expires = permit.expires.min(now + longest);
-        }
-        let ended: Vec<_> =
-            self.permits.iter().filter(|(_, permit)| permit.expires <= now).map(|(id, _)| *id).collect();
-        for id in &ended {
-            self.permits.remove(id);
-        }
+            let lives = permit.expires > now;
+            if !lives {
+                ended.push(id);
+            }
+            lives
+        });
         ended
     }
 

@@ -15,6 +15,7 @@ pub mod priority;
 pub mod retry_after;
 pub mod settings;
 pub mod sleepers;
+pub mod status;
 pub mod time;
 pub mod unguarded;
 pub mod window;

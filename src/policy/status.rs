@@ -1,0 +1,45 @@
+//! The gate as the operator sees it. Ages and times left, no instants: the reader's clock is not the gate's.
+
+use serde::Serialize;
+
+use super::backoff::BucketsStatus;
+use super::breaker::{State, Transition};
+use super::hold::HoldStatus;
+use super::window::Counts;
+
+/// The gate as the operator sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct GateStatus {
+    /// Closed (serving), Open (refusing) or HalfOpen (one probe).
+    pub state: State,
+    /// For how long; `null` if it never moved.
+    pub since_seconds: Option<u64>,
+    /// While Open: how long until the next probe may start.
+    pub next_check_seconds: Option<u64>,
+    /// While HalfOpen: whether a probe is on its way.
+    pub probe_in_flight: bool,
+    /// Calls on their way.
+    pub in_flight: u32,
+    /// How many there may be.
+    pub in_flight_limit: u32,
+    /// Jobs asleep because they were held, about.
+    pub held: u32,
+    /// What holds everyone, if anything does.
+    pub holds: Vec<HoldStatus>,
+    /// Calls that counted in the breaker's window.
+    pub window: Counts,
+    /// The backoff buckets.
+    pub buckets: BucketsStatus,
+    /// The breaker's last moves, newest first.
+    pub history: Vec<PastStatus>,
+}
+
+/// One move of the breaker, and how long ago it was.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct PastStatus {
+    /// How long ago.
+    pub seconds_ago: u64,
+    /// What.
+    #[serde(flatten)]
+    pub transition: Transition,
+}

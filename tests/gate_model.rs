@@ -1,0 +1,313 @@
+//! The gate against a naive reference: a breaker that remembers every call it ever heard of and works each answer out from
+//! that list and the rules as design.md states them. No buckets, no counters, no state to load or store.
+//!
+//! Only what the reference knows is compared: who is granted, who probes, who is refused and why, how the breaker moves, and
+//! which permits live. Holds and the in-flight limit have tables of their own; where the limit refuses, the reference only
+//! checks that the breaker would not have.
+
+#![allow(clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)] // a test may fail
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+use spillway::policy::answer::{Decision, HoldReason, PermitId, Report};
+use spillway::policy::breaker::State;
+use spillway::policy::cause::Cause;
+use spillway::policy::gate::Gate;
+use spillway::policy::priority::Priority;
+use spillway::policy::settings::{BackoffSettings, BreakerSettings, GateSettings, PaceSettings};
+use spillway::policy::time::Timestamp;
+
+const WINDOW_MS: u64 = 12_000;
+const STEP_MS: u64 = WINDOW_MS / 12;
+const MINIMUM: usize = 4;
+const Z: f64 = 1.5;
+const IN_A_ROW: usize = 3;
+const IN_A_ROW_MS: u64 = 5_000;
+const HARD: usize = 6;
+const OPEN_MS: u64 = 5_000;
+const PROBE_LEASE_MS: u64 = 4_000;
+const LEASE_MS: u64 = 9_000;
+
+fn settings() -> GateSettings {
+    GateSettings {
+        lease_seconds: 9,
+        breaker: BreakerSettings {
+            window_seconds: 12,
+            minimum_calls: 4,
+            failure_rate_percent: 50,
+            confidence_z: Z,
+            consecutive_failures: 3,
+            consecutive_seconds: 5,
+            consecutive_hard: 6,
+            open_seconds: 5,
+            open_jitter_percent: 0,
+            probe_lease_seconds: 4,
+        },
+        pace: PaceSettings { start_in_flight: 512, ..PaceSettings::default() },
+        ..GateSettings::default()
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Call {
+    lease_ends: u64,
+    /// When first content came.
+    content: Option<u64>,
+    /// It is not on its way any more.
+    over: bool,
+}
+
+/// How the breaker moved, and when: the present state is the last one's.
+#[derive(Clone, Debug)]
+struct Era {
+    state: State,
+    since: u64,
+    /// Calls from this one on were granted in this era or later.
+    first_call: usize,
+    /// Successes and failures heard in this era, in order: (when, which call, whether it succeeded).
+    heard: Vec<(u64, usize, bool)>,
+}
+
+struct Reference {
+    calls: Vec<Call>,
+    era: Era,
+    probe: Option<usize>,
+}
+
+impl Reference {
+    fn new() -> Self {
+        let era = Era { state: State::Closed, since: 0, first_call: 0, heard: Vec::new() };
+        Self { calls: Vec::new(), era, probe: None }
+    }
+
+    fn lives(&self, call: usize, now: u64) -> bool {
+        self.calls.get(call).is_some_and(|it| !it.over && it.lease_ends > now)
+    }
+
+    fn probing(&self, now: u64) -> bool {
+        self.probe.is_some_and(|probe| self.lives(probe, now))
+    }
+
+    fn enter(&mut self, state: State, now: u64) {
+        self.era = Era { state, since: now, first_call: self.calls.len(), heard: Vec::new() };
+    }
+
+    /// `Ok(true)`: probe.
+    fn ask(&mut self, now: u64) -> Result<bool, HoldReason> {
+        let probes = match self.era.state {
+            State::Closed => false,
+            State::Open if now < self.era.since + OPEN_MS => return Err(HoldReason::BreakerOpen),
+            State::HalfOpen if self.probing(now) => return Err(HoldReason::ProbeInFlight),
+            State::Open | State::HalfOpen => true,
+        };
+        if self.era.state == State::Open {
+            self.enter(State::HalfOpen, now);
+        }
+        if probes {
+            self.probe = Some(self.calls.len());
+        }
+        let lease = if probes { PROBE_LEASE_MS } else { LEASE_MS };
+        self.calls.push(Call { lease_ends: now + lease, content: None, over: false });
+        Ok(probes)
+    }
+
+    fn renew(&mut self, call: usize, now: u64) -> bool {
+        let lives = self.lives(call, now);
+        // The one that closed the gate is an ordinary call from then on.
+        let probes = self.era.state == State::HalfOpen && self.probe == Some(call);
+        if lives {
+            self.calls[call].lease_ends = now + if probes { PROBE_LEASE_MS } else { LEASE_MS };
+        }
+        lives
+    }
+
+    /// A straggler was granted in an era before the breaker opened last; the probe belongs to the era that it ends.
+    fn evidence(&self, call: usize) -> bool {
+        match self.era.state {
+            State::Closed => call >= self.era.first_call,
+            State::HalfOpen => self.probe == Some(call),
+            State::Open => false,
+        }
+    }
+
+    fn content(&mut self, call: usize, now: u64) {
+        if !self.lives(call, now) || self.calls[call].content.is_some() {
+            return;
+        }
+        self.calls[call].content = Some(now);
+        if !self.evidence(call) {
+            return;
+        }
+        if self.era.state == State::HalfOpen {
+            self.enter(State::Closed, now);
+        } else {
+            self.era.heard.push((now, call, true));
+        }
+    }
+
+    fn report(&mut self, call: usize, report: Report, now: u64) {
+        if !self.lives(call, now) {
+            return;
+        }
+        if matches!(report, Report::Success | Report::Failure { after_content: true, .. }) {
+            self.content(call, now);
+        }
+        self.calls[call].over = true;
+        let Report::Failure { cause: Cause::Overloaded | Cause::ServerError, after_content: false, .. } = report else {
+            return;
+        };
+        if !self.evidence(call) || self.calls[call].content.is_some() {
+            return;
+        }
+        if self.era.state == State::HalfOpen {
+            self.enter(State::Open, now);
+        } else {
+            self.era.heard.push((now, call, false));
+            if self.trips(call, now) {
+                self.enter(State::Open, now);
+            }
+        }
+    }
+
+    fn trips(&self, failing: usize, now: u64) -> bool {
+        let heard = &self.era.heard;
+        let undecided = |from: usize| {
+            (from.max(self.era.first_call)..=failing)
+                .filter(|&call| self.lives(call, now) && self.calls[call].content.is_none())
+                .count()
+        };
+
+        // The window moves in twelfths.
+        let recent: Vec<_> = heard.iter().filter(|(at, ..)| now - at / STEP_MS * STEP_MS < WINDOW_MS).collect();
+        let failures = recent.iter().filter(|(.., ok)| !ok).count();
+        let calls = (recent.len() + undecided(0)) as f64;
+        // Surely half: the rate seen lies at least z deviations above one half.
+        let above = failures as f64 / calls - 0.5;
+        let rate = recent.len() >= MINIMUM && above + 1e-9 >= Z * (0.25 / calls).sqrt();
+
+        // The failures that no success broke: one does if its call began no earlier than the first of them.
+        let mut run: Vec<(u64, usize)> = Vec::new();
+        for &(at, call, ok) in heard {
+            match ok {
+                false => run.push((at, call)),
+                true if run.iter().map(|(_, failed)| *failed).min().is_none_or(|first| call >= first) => run.clear(),
+                true => {}
+            }
+        }
+        let first = run.iter().map(|(_, call)| *call).min().unwrap_or(0);
+        let clear = undecided(first) * 8 <= run.len();
+        let lasted = run.first().is_some_and(|(at, _)| now - at >= IN_A_ROW_MS);
+        rate || (clear && (run.len() >= HARD || run.len() >= IN_A_ROW && lasted))
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Event {
+    Pass(u64),
+    Ask,
+    Renew(usize),
+    Content(usize),
+    Report(usize, Report),
+}
+
+fn events() -> impl Strategy<Value = Vec<Event>> {
+    let failure = |cause, after_content| Report::Failure { cause, after_content, retry_after: None };
+    let report = prop_oneof![
+        3 => Just(Report::Success),
+        1 => Just(Report::Abandoned),
+        6 => Just(failure(Cause::Overloaded, false)),
+        2 => Just(failure(Cause::ServerError, false)),
+        1 => Just(failure(Cause::Overloaded, true)),
+        1 => Just(failure(Cause::RateLimited, false)),
+        1 => Just(failure(Cause::Conflict, false)),
+    ];
+    let event = prop_oneof![
+        4 => prop_oneof![Just(0), 0_u64..300, 0_u64..3_000, 0_u64..6_000].prop_map(Event::Pass),
+        6 => Just(Event::Ask),
+        1 => (0_usize..6).prop_map(Event::Renew),
+        1 => (0_usize..6).prop_map(Event::Content),
+        5 => (0_usize..6, report).prop_map(|(ago, report)| Event::Report(ago, report)),
+    ];
+    prop::collection::vec(event, 1..250)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn the_gate_answers_as_the_reference_does(events in events(), seed: u64) {
+        let (mut gate, mut reference) = (Gate::default(), Reference::new());
+        let (settings, backoff) = (settings(), BackoffSettings::default());
+        let mut rng = fastrand::Rng::with_seed(seed);
+        // A multiple of the window's step, so that both cut it at the same moments.
+        let (mut ms, mut permits) = (STEP_MS * 1_000_000_000, Vec::<PermitId>::new());
+        for event in events {
+            let now = Timestamp::from_millis(ms);
+            let named = |ago: usize| permits.len().checked_sub(ago + 1).map(|call| (call, permits[call]));
+            match event {
+                Event::Pass(more) => ms += more,
+                Event::Ask => {
+                    let decision = gate.permit(Priority::Medium, now, &mut rng, &settings);
+                    let said = match decision {
+                        Decision::Granted(_) => Ok(false),
+                        Decision::Probe(_) => Ok(true),
+                        Decision::NotBefore { reason, .. } => Err(reason),
+                    };
+                    if said == Err(HoldReason::InFlightLimit) {
+                        prop_assert_eq!(reference.era.state, State::Closed);
+                        continue;
+                    }
+                    prop_assert_eq!(said, reference.ask(ms));
+                    permits.extend(decision.permit());
+                }
+                Event::Renew(ago) => {
+                    if let Some((call, permit)) = named(ago) {
+                        prop_assert_eq!(gate.renew(permit, now, &settings), reference.renew(call, ms));
+                    }
+                }
+                Event::Content(ago) => {
+                    if let Some((call, permit)) = named(ago) {
+                        gate.content(permit, now, &settings);
+                        reference.content(call, ms);
+                    }
+                }
+                Event::Report(ago, report) => {
+                    if let Some((call, permit)) = named(ago) {
+                        gate.report(Some(permit), report, &backoff, now, &mut rng, &settings);
+                        reference.report(call, report, ms);
+                    }
+                }
+            }
+            let status = gate.status(Timestamp::from_millis(ms), &settings);
+            prop_assert_eq!(status.state, reference.era.state);
+            let live = (0..permits.len()).filter(|&call| reference.lives(call, ms)).count();
+            prop_assert_eq!(status.in_flight as usize, live);
+        }
+    }
+}
+
+/// The comparison is worth something only if the reference gets about.
+#[test]
+fn the_reference_trips_by_each_rule_and_probes() {
+    let overload = Report::Failure { cause: Cause::Overloaded, after_content: false, retry_after: None };
+    let fails = |reference: &mut Reference, ms| {
+        reference.ask(ms).unwrap();
+        reference.report(reference.calls.len() - 1, overload, ms);
+        reference.era.state == State::Open
+    };
+    let mut rate = Reference::new();
+    assert_eq!([0, 1, 2, 3].map(|ms| fails(&mut rate, ms)), [false, false, false, true]);
+    let mut slow = Reference::new();
+    assert_eq!([0, 2_500, 5_000].map(|ms| fails(&mut slow, ms)), [false, false, true]);
+    let mut hard = Reference::new();
+    for _ in 0..40 {
+        hard.ask(0).unwrap();
+        hard.report(hard.calls.len() - 1, Report::Success, 0);
+    }
+    assert_eq!([1, 2, 3, 4, 5, 6].map(|ms| fails(&mut hard, ms)), [false, false, false, false, false, true]);
+    assert_eq!(hard.ask(5_005), Err(HoldReason::BreakerOpen));
+    assert_eq!(hard.ask(5_006), Ok(true));
+    assert_eq!(hard.ask(5_006), Err(HoldReason::ProbeInFlight));
+    assert_eq!(Duration::from_millis(LEASE_MS), settings().lease());
+}

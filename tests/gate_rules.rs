@@ -1,0 +1,292 @@
+//! The gate's rules, one a test: what it answers, what a report does, what costs an attempt.
+
+#![allow(clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)] // a test may fail
+
+use std::time::Duration;
+
+use spillway::policy::answer::{Decision, HoldReason, PermitId, Report, Verdict};
+use spillway::policy::breaker::{State, Why};
+use spillway::policy::cause::Cause::{self, InvalidRequest, Overloaded, RateLimited, ServerError, SpendCap};
+use spillway::policy::cause::Class;
+use spillway::policy::gate::Gate;
+use spillway::policy::priority::Priority;
+use spillway::policy::settings::{BackoffSettings, GateSettings};
+use spillway::policy::status::GateStatus;
+use spillway::policy::time::Timestamp;
+
+fn at(seconds: u64) -> Timestamp {
+    Timestamp::from_millis(1_700_000_000_000 + seconds * 1000)
+}
+
+/// A gate and its surroundings; every line is one event.
+struct Bench {
+    gate: Gate,
+    rng: fastrand::Rng,
+    settings: GateSettings,
+}
+
+impl Bench {
+    fn new() -> Self {
+        Self { gate: Gate::default(), rng: fastrand::Rng::with_seed(5), settings: GateSettings::default() }
+    }
+
+    /// Opened at second 0 by ten overloads; a straggler is still on its way.
+    fn open() -> (Self, PermitId) {
+        let mut bench = Self::new();
+        let straggler = bench.granted(0);
+        bench.gate.content(straggler, at(0), &bench.settings);
+        bench.settings.breaker.consecutive_seconds = 0;
+        for _ in 0..5 {
+            let permit = bench.granted(0);
+            bench.fails(Some(permit), Overloaded, 0);
+        }
+        bench.settings.breaker.consecutive_seconds = 20;
+        assert_eq!(bench.status(0).state, State::Open);
+        (bench, straggler)
+    }
+
+    fn half_open() -> (Self, PermitId) {
+        let (mut bench, _) = Self::open();
+        let Decision::Probe(probe) = bench.asks(110) else { panic!("no probe") };
+        (bench, probe)
+    }
+
+    fn asks(&mut self, seconds: u64) -> Decision {
+        self.gate.permit(Priority::Medium, at(seconds), &mut self.rng, &self.settings)
+    }
+
+    fn granted(&mut self, seconds: u64) -> PermitId {
+        self.asks(seconds).permit().expect("granted")
+    }
+
+    fn held(&mut self, seconds: u64) -> (HoldReason, u64) {
+        match self.asks(seconds) {
+            Decision::NotBefore { after, reason } => (reason, after.as_secs()),
+            decision => panic!("not held: {decision:?}"),
+        }
+    }
+
+    fn reports(&mut self, permit: Option<PermitId>, report: Report, seconds: u64) -> Verdict {
+        let backoff = BackoffSettings::default();
+        self.gate.report(permit, report, &backoff, at(seconds), &mut self.rng, &self.settings)
+    }
+
+    fn fails(&mut self, permit: Option<PermitId>, cause: Cause, seconds: u64) -> Verdict {
+        self.reports(permit, Report::Failure { cause, after_content: false, retry_after: None }, seconds)
+    }
+
+    fn asked_to_wait(&mut self, permit: PermitId, cause: Cause, wait: u64, seconds: u64) -> Verdict {
+        let retry_after = Some(Duration::from_secs(wait));
+        self.reports(Some(permit), Report::Failure { cause, after_content: false, retry_after }, seconds)
+    }
+
+    fn status(&self, seconds: u64) -> GateStatus {
+        self.gate.status(at(seconds), &self.settings)
+    }
+}
+
+#[test]
+fn what_costs_an_attempt_while_closed() {
+    for (cause, after_content, retry_after, costs) in [
+        (Overloaded, false, None, true),
+        (Overloaded, false, Some(3), true),
+        (Overloaded, true, None, true),
+        (RateLimited, false, None, true),
+        (RateLimited, false, Some(0), true),
+        (RateLimited, false, Some(3), false),
+        (RateLimited, true, Some(3), true),
+        (ServerError, false, Some(3), true),
+        (Cause::HeadersTimeout, false, None, true),
+        (Cause::Truncated, true, None, true),
+        (InvalidRequest, false, None, false),
+        (SpendCap, false, None, false),
+    ] {
+        let mut bench = Bench::new();
+        let permit = bench.granted(0);
+        let retry_after = retry_after.map(Duration::from_secs);
+        let verdict = bench.reports(Some(permit), Report::Failure { cause, after_content, retry_after }, 1);
+        assert_eq!(verdict.costs_attempt, costs, "{cause:?} {after_content} {retry_after:?}");
+        assert_eq!(verdict.wait.is_some(), !matches!(cause.class(), Class::Final | Class::SpendCap));
+        assert_eq!((verdict.held, verdict.transition), (None, None));
+    }
+}
+
+#[test]
+fn an_overload_costs_nothing_when_it_opens_the_gate_or_is_a_probes_or_a_stragglers() {
+    let mut bench = Bench::new();
+    let permits: Vec<_> = (0..6).map(|_| bench.granted(0)).collect();
+    for &permit in &permits[..4] {
+        assert!(bench.fails(Some(permit), Overloaded, 0).costs_attempt);
+    }
+    let fifth = bench.fails(Some(permits[5]), Overloaded, 25);
+    assert!(fifth.transition.is_none() && fifth.costs_attempt, "one that began before it is undecided");
+    let opens = bench.fails(Some(permits[4]), Overloaded, 26);
+    assert_eq!(opens.transition.map(|it| it.to), Some(State::Open));
+    assert!(!opens.costs_attempt);
+    assert_eq!(opens.held.map(|held| held.reason), Some(HoldReason::BreakerOpen));
+
+    let (mut bench, straggler) = Bench::open();
+    let verdict = bench.fails(Some(straggler), Overloaded, 1);
+    assert!(!verdict.costs_attempt && verdict.transition.is_none());
+    assert!(verdict.held.is_some_and(|held| held.after >= Duration::from_secs(70)));
+
+    let (mut bench, probe) = Bench::half_open();
+    let verdict = bench.fails(Some(probe), Overloaded, 111);
+    assert!(!verdict.costs_attempt && verdict.held.is_some());
+    assert_eq!(verdict.transition.map(|it| it.why), Some(Why::ProbeFailed));
+    assert!(!bench.fails(Some(probe), Overloaded, 112).costs_attempt, "the second report is a straggler's");
+}
+
+#[test]
+fn a_failed_probe_that_was_no_overload_costs_an_attempt_and_cannot_keep_the_gate_shut() {
+    for (cause, state, costs) in [
+        (ServerError, State::Open, true),
+        (Cause::IdleTimeout, State::HalfOpen, true),
+        (RateLimited, State::HalfOpen, true),
+        (InvalidRequest, State::HalfOpen, false),
+    ] {
+        let (mut bench, probe) = Bench::half_open();
+        let verdict = bench.fails(Some(probe), cause, 111);
+        assert_eq!((verdict.costs_attempt, bench.status(111).state), (costs, state), "{cause:?}");
+        let next = bench.asks(if state == State::Open { 300 } else { 111 });
+        assert!(matches!(next, Decision::Probe(_)), "{cause:?}: the next one probes");
+    }
+    let (mut bench, probe) = Bench::half_open();
+    bench.reports(Some(probe), Report::Abandoned, 111);
+    assert!(matches!(bench.asks(111), Decision::Probe(_)));
+}
+
+#[test]
+fn while_the_probe_is_on_its_way_all_others_wait_and_its_content_lets_them_in_slowly() {
+    let (mut bench, probe) = Bench::half_open();
+    assert_eq!(bench.held(110).0, HoldReason::ProbeInFlight);
+    let transition = bench.gate.content(probe, at(112), &bench.settings);
+    assert_eq!(transition.map(|it| it.to), Some(State::Closed));
+    assert_eq!(bench.status(112).in_flight_limit, 2);
+    bench.granted(112);
+    assert_eq!(bench.held(112).0, HoldReason::InFlightLimit);
+}
+
+#[test]
+fn a_dead_probes_lease_ends_and_another_may_and_a_living_one_renews_it() {
+    let (mut bench, dead) = Bench::half_open();
+    assert!(bench.gate.renew(dead, at(200), &bench.settings));
+    assert_eq!(bench.held(319).0, HoldReason::ProbeInFlight);
+    let Decision::Probe(next) = bench.asks(320) else { panic!("no second probe") };
+    assert!(!bench.gate.renew(dead, at(321), &bench.settings));
+    assert_eq!(bench.gate.content(dead, at(322), &bench.settings), None, "its success comes too late");
+    assert_eq!(bench.fails(Some(dead), Overloaded, 323).transition, None, "and so does its failure");
+    assert!(bench.gate.content(next, at(324), &bench.settings).is_some());
+}
+
+#[test]
+fn a_report_implies_the_content_that_was_lost() {
+    for report in [Report::Success, Report::Failure { cause: Cause::Truncated, after_content: true, retry_after: None }]
+    {
+        let (mut bench, probe) = Bench::half_open();
+        let verdict = bench.reports(Some(probe), report, 111);
+        assert_eq!(verdict.transition.map(|it| it.to), Some(State::Closed), "{report:?}");
+    }
+}
+
+#[test]
+fn stragglers_do_not_count_even_after_the_gate_has_closed_again() {
+    let (mut bench, probe) = Bench::half_open();
+    let before = bench.status(110).window;
+    bench.gate.content(probe, at(111), &bench.settings);
+    for _ in 0..30 {
+        assert_eq!(bench.fails(Some(PermitId(1)), Overloaded, 112).transition, None);
+    }
+    assert_eq!(bench.status(112).window, before);
+}
+
+#[test]
+fn a_call_without_a_permit_is_evidence_while_closed_and_no_other_time() {
+    let mut bench = Bench::new();
+    let trips: Vec<_> = (0..10).filter_map(|_| bench.fails(None, Overloaded, 0).transition).collect();
+    assert_eq!(trips.len(), 1);
+    bench.reports(None, Report::Success, 1);
+    assert_eq!(bench.status(1).state, State::Open);
+    assert!(!bench.fails(None, Overloaded, 1).costs_attempt);
+    assert!(matches!(bench.asks(110), Decision::Probe(_)));
+    bench.reports(None, Report::Success, 111);
+    assert_eq!(bench.status(111).state, State::HalfOpen);
+}
+
+#[test]
+fn closing_forgets_the_outages_counts_and_not_the_429s() {
+    let (mut bench, probe) = Bench::half_open();
+    for minute in 0..3 {
+        let permit = Some(PermitId(999));
+        bench.fails(permit, RateLimited, 111 + minute * 60);
+        bench.gate.renew(probe, at(111 + minute * 60), &bench.settings);
+    }
+    assert_eq!(bench.status(240).buckets.rate_limited.failures, 3);
+    bench.gate.content(probe, at(240), &bench.settings);
+    let buckets = bench.status(240).buckets;
+    assert_eq!((buckets.overloaded.failures, buckets.rate_limited.failures), (0, 2));
+}
+
+#[test]
+fn a_retry_after_holds_everyone_and_its_job_for_as_long_as_it_says() {
+    let mut bench = Bench::new();
+    let permit = bench.granted(0);
+    let verdict = bench.asked_to_wait(permit, RateLimited, 7, 0);
+    assert!(verdict.wait.is_some_and(|wait| wait.seconds() == 8 && wait.floor == Duration::from_secs(7)));
+    assert_eq!(bench.held(0), (HoldReason::RetryAfter, 7));
+    assert_eq!(bench.held(6).0, HoldReason::RetryAfter);
+    bench.granted(7);
+}
+
+#[test]
+fn of_two_moments_the_later_counts_and_a_held_job_is_told_no_less_than_it_was_asked() {
+    let (mut bench, straggler) = Bench::open();
+    let verdict = bench.asked_to_wait(straggler, Overloaded, 200, 1);
+    assert_eq!(verdict.held.map(|held| held.reason), Some(HoldReason::RetryAfter));
+    assert!(verdict.held.is_some_and(|held| held.after > Duration::from_secs(200)));
+    assert_eq!(bench.held(150).0, HoldReason::RetryAfter, "the cooldown is over, the hold is not");
+    assert!(matches!(bench.asks(201), Decision::Probe(_)));
+}
+
+#[test]
+fn a_spend_cap_fails_its_job_holds_the_others_and_its_try_is_held_again() {
+    let mut bench = Bench::new();
+    let (meets, in_flight) = (bench.granted(0), bench.granted(0));
+    assert_eq!(bench.fails(Some(meets), SpendCap, 0), Verdict::default());
+    assert_eq!(bench.held(1), (HoldReason::SpendCap, 899));
+    let also = bench.fails(Some(in_flight), SpendCap, 2);
+    assert_eq!(also.held.map(|held| held.reason), Some(HoldReason::SpendCap), "known by then: held, not failed");
+    let tries = bench.granted(902);
+    assert_eq!(bench.held(902).0, HoldReason::SpendCap, "others wait for the try");
+    let again = bench.fails(Some(tries), SpendCap, 903);
+    assert!(again.held.is_some_and(|held| held.after >= Duration::from_secs(900)) && !again.costs_attempt);
+    let tries = bench.granted(1803);
+    bench.gate.content(tries, at(1804), &bench.settings);
+    bench.granted(1804);
+}
+
+#[test]
+fn permits_of_the_dead_are_free_again_and_the_living_renew_theirs() {
+    let mut bench = Bench::new();
+    let permits: Vec<_> = (0..8).map(|_| bench.granted(0)).collect();
+    assert_eq!(bench.held(0).0, HoldReason::InFlightLimit);
+    assert!(bench.gate.renew(permits[0], at(100), &bench.settings));
+    assert_eq!(bench.held(119).0, HoldReason::InFlightLimit);
+    bench.granted(120);
+    assert_eq!(bench.status(120).in_flight, 2);
+}
+
+#[test]
+fn the_status_speaks_in_durations_and_stable_names() {
+    let (bench, _) = Bench::open();
+    let status = serde_json::to_value(bench.status(30)).unwrap();
+    assert_eq!(status["state"], "open");
+    assert_eq!(status["since_seconds"], 30);
+    assert!(status["next_check_seconds"].as_u64().is_some_and(|left| (42..=78).contains(&left)));
+    assert_eq!(
+        status["history"],
+        serde_json::json!([{"seconds_ago": 30, "from": "closed", "to": "open", "why": "failures_over_time"}])
+    );
+    assert_eq!(status["buckets"]["overloaded"]["cap_ms"], 120_000);
+    assert_eq!(status["in_flight"], 1);
+}
