@@ -157,8 +157,16 @@ fn printable(name: &str) -> String {
 fn is_webhook(address: &str) -> bool {
     let is_address =
         |scheme: &str| address.strip_prefix(scheme).is_some_and(|rest| !rest.is_empty() && !rest.starts_with('/'));
-    let is_local =
-        ["http://localhost", "http://127.0.0.1", "http://[::1]"].iter().any(|local| address.starts_with(local));
+    // Without TLS only to this very machine, for trying things out: the whole host has to be one of these.
+    let is_local = address.strip_prefix("http://").is_some_and(|rest| {
+        let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+        let is_port = |port: &str| port.parse::<u16>().is_ok();
+        ["localhost", "127.0.0.1", "[::1]"].iter().any(|host| {
+            authority
+                .strip_prefix(host)
+                .is_some_and(|port| port.is_empty() || port.strip_prefix(':').is_some_and(is_port))
+        })
+    });
     address.len() <= 2_048
         && address.bytes().all(|byte| byte.is_ascii_graphic())
         && (is_address("https://") || is_local)
