@@ -1,0 +1,242 @@
+//! The status of a job in every state, whole.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use spillway::api::status::Published;
+use spillway::claude::response::Message;
+use spillway::job::settlement::FailedCall;
+use spillway::job::{Claim, Ending, FailReason, JobId, Record, Settlement, Then, Timing, Token};
+use spillway::policy::answer::HoldReason;
+use spillway::policy::cause::Cause;
+use spillway::policy::time::Timestamp;
+
+/// 2023-11-14T22:13:20Z
+const T0: Timestamp = Timestamp::from_millis(1_700_000_000_000);
+const TIMING: Timing = Timing {
+    lease: Duration::from_secs(120),
+    watchdog: Duration::from_secs(600),
+    retention: Duration::from_secs(86_400),
+};
+
+fn at(seconds: u64) -> Timestamp {
+    T0 + Duration::from_secs(seconds)
+}
+
+fn job() -> Record {
+    let spec =
+        r#"{"kind":"tagging","priority":"medium","model":"m-large","deadline_seconds":3600,"metadata":{"user": 42}}"#;
+    Record::new(JobId::random(1), "app".into(), serde_json::from_str(spec).unwrap(), "f".into(), T0)
+}
+
+fn claim(record: &mut Record, turn: u64, now: Timestamp) -> Token {
+    match record.claim(turn, now, &TIMING) {
+        Claim::Claimed(claimed) => claimed.token,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A job whose first call is under way, a second after its submission.
+fn calling() -> (Record, Token) {
+    let mut record = job();
+    let token = claim(&mut record, 1, at(1));
+    record.begin(token, "m-large".into(), at(1), &TIMING);
+    (record, token)
+}
+
+fn failed_call(cause: Cause, wait_ms: Option<u64>) -> Option<FailedCall> {
+    Some(FailedCall {
+        model: "m-large".into(),
+        cause,
+        status: Some(529),
+        request_id: Some("req_1".into()),
+        costs_attempt: true,
+        costs_call: true,
+        computed_wait_ms: wait_ms,
+    })
+}
+
+fn view(record: &Record, answer: Option<&Message>, now: Timestamp) -> (Published, Value) {
+    let published = Published::new(record, answer, now).unwrap();
+    let view = serde_json::from_str(published.status.get()).unwrap();
+    (published, view)
+}
+
+/// The fields that every status has, of a job with so many attempts and calls.
+fn status(name: &str, message: (&str, &str), counts: (u32, u32), updated: &str) -> Value {
+    json!({
+        "id": "job_00000000000000000000000000000001",
+        "status": name,
+        "message": {"code": message.0, "text": message.1},
+        "kind": "tagging",
+        "priority": "medium",
+        "model_requested": "m-large",
+        "attempts": counts.0,
+        "calls": counts.1,
+        "history": [],
+        "metadata": {"user": 42},
+        "created_at": "2023-11-14T22:13:20.000Z",
+        "updated_at": updated,
+        "deadline_at": "2023-11-14T23:13:20.000Z",
+    })
+}
+
+fn and(mut base: Value, more: Value) -> Value {
+    let (Some(base_members), Value::Object(more)) = (base.as_object_mut(), more) else { panic!("objects") };
+    base_members.extend(more);
+    base
+}
+
+const RECEIVED: (&str, &str) = ("received", "We have your request and will start on it in a moment.");
+const WORKING: (&str, &str) = ("working", "We are working on your request.");
+
+#[test]
+fn received() {
+    let (published, view) = view(&job(), None, at(5));
+    assert_eq!(view, status("received", RECEIVED, (0, 0), "2023-11-14T22:13:20.000Z"));
+    assert_eq!((published.is_final, published.retry_after_seconds), (false, Some(2)));
+    assert_eq!((published.client.as_str(), published.etag().as_str()), ("app", "W/\"1\""));
+}
+
+#[test]
+fn generating_and_refining_have_the_same_words_and_different_names() {
+    let (mut record, token) = calling();
+    assert_eq!(view(&record, None, at(2)).1, status("generating", WORKING, (0, 1), "2023-11-14T22:13:21.000Z"));
+    record.refine(token, at(2), &TIMING);
+    let (published, view) = view(&record, None, at(2));
+    assert_eq!(view, status("refining", WORKING, (0, 1), "2023-11-14T22:13:22.000Z"));
+    assert_eq!((published.is_final, published.retry_after_seconds), (false, Some(2)));
+}
+
+#[test]
+fn retrying_says_why_and_when_it_goes_on_and_what_has_failed() {
+    let (mut record, token) = calling();
+    let then = Then::Retry { cause: Cause::Overloaded, wait_ms: 4_000 };
+    record.settle(token, Settlement { failed_call: failed_call(Cause::Overloaded, Some(3_712)), then }, at(2));
+    let expected = |next_check_seconds, real_wait_ms: Option<u64>| {
+        json!({
+            "waiting": {"reason": "overloaded", "next_check_seconds": next_check_seconds},
+            "history": [{
+                "at": "2023-11-14T22:13:22.000Z", "model": "m-large", "cause": "overloaded", "status": 529,
+                "request_id": "req_1", "costs_attempt": true, "computed_wait_ms": 3712, "real_wait_ms": real_wait_ms,
+            }],
+        })
+    };
+    let base = status("retrying", WORKING, (1, 1), "2023-11-14T22:13:22.000Z");
+    for (now, next_check_seconds) in [(2, 4), (4, 2), (6, 1), (60, 1)] {
+        let (published, view) = view(&record, None, at(now));
+        assert_eq!(view, and(base.clone(), expected(next_check_seconds, None)), "{now}");
+        assert_eq!(published.retry_after_seconds, Some(next_check_seconds), "never in 0 s");
+    }
+    claim(&mut record, 2, at(7));
+    let claimed = status("retrying", WORKING, (1, 1), "2023-11-14T22:13:27.000Z");
+    assert_eq!(view(&record, None, at(7)).1, and(claimed, expected(1, Some(5_000))));
+}
+
+#[test]
+fn held_says_why() {
+    for (reason, name) in [
+        (HoldReason::BreakerOpen, "breaker_open"),
+        (HoldReason::ProbeInFlight, "probe_in_flight"),
+        (HoldReason::RetryAfter, "retry_after"),
+        (HoldReason::SpendCap, "spend_cap"),
+        (HoldReason::InFlightLimit, "in_flight_limit"),
+        (HoldReason::GateUnavailable, "gate_unavailable"),
+        (HoldReason::DeliveryBudget, "delivery_budget"),
+        (HoldReason::DeliveryLost, "delivery_lost"),
+    ] {
+        let mut record = job();
+        let token = claim(&mut record, 1, at(1));
+        record.settle(token, Settlement { failed_call: None, then: Then::Hold { reason, wait_ms: 90_000 } }, at(1));
+        let (published, view) = view(&record, None, at(1));
+        let waiting = json!({"waiting": {"reason": name, "next_check_seconds": 90}});
+        assert_eq!(view, and(status("held", WORKING, (0, 0), "2023-11-14T22:13:21.000Z"), waiting));
+        assert_eq!(published.retry_after_seconds, Some(90));
+    }
+}
+
+#[test]
+fn done_has_the_message_verbatim_its_text_and_who_gave_it() {
+    let json =
+        r#"{"type":"message","content":[{"type":"text","text":"A, "},{"type":"text","text":"B"}],"usage":{"x":1.50}}"#;
+    for (model_used, downgraded) in [("m-large", false), ("m-small", true)] {
+        let (mut record, token) = calling();
+        let then = Then::End(Ending::Done { model_used: model_used.into() });
+        record.settle(token, Settlement { failed_call: None, then }, at(3));
+        let answer = Message::from_json(json.as_bytes()).unwrap();
+        let (published, view) = view(&record, Some(&answer), at(9));
+        let base = status("done", ("done", "Your answer is ready."), (0, 1), "2023-11-14T22:13:23.000Z");
+        let more = json!({
+            "model_used": model_used, "downgraded": downgraded, "text": "A, B",
+            "result": serde_json::from_str::<Value>(json).unwrap(), "finished_at": "2023-11-14T22:13:23.000Z",
+        });
+        assert_eq!(view, and(base, more));
+        assert!(published.status.get().contains(&format!(r#""result":{json}"#)), "byte for byte");
+        assert_eq!((published.is_final, published.retry_after_seconds), (true, None));
+    }
+}
+
+#[test]
+fn failed_has_a_stable_reason_the_last_cause_and_a_sentence() {
+    let error = |r#type: &str, cause: Value| {
+        let mut error = json!({"type": r#type, "message": "Why.", "status": 529, "request_id": "req_1"});
+        if !cause.is_null() {
+            error["cause"] = cause;
+        }
+        error
+    };
+    for (reason, cause, error_type, code, shown) in [
+        (
+            FailReason::AttemptsExhausted,
+            Some(Cause::Overloaded),
+            Some("overloaded_error"),
+            "attempts_exhausted",
+            error("overloaded_error", json!("overloaded")),
+        ),
+        (FailReason::DeadlineExceeded, None, None, "deadline_exceeded", error("api_error", Value::Null)),
+        (
+            FailReason::Refused(Cause::AuthenticationFailed),
+            Some(Cause::AuthenticationFailed),
+            Some("authentication_error"),
+            "authentication_failed",
+            error("authentication_error", json!("authentication_failed")),
+        ),
+    ] {
+        let (mut record, token) = calling();
+        let failed_call = failed_call(cause.unwrap_or(Cause::Overloaded), None);
+        let error_type = error_type.map(str::to_owned);
+        let then = Then::End(Ending::Failed { reason, cause, error_type, message: "Why.".into() });
+        record.settle(token, Settlement { failed_call, then }, at(3));
+        let (published, mut view) = view(&record, None, at(9));
+        assert!(published.is_final);
+        let history = view.as_object_mut().unwrap().insert("history".into(), json!([])).unwrap();
+        assert_eq!(history.as_array().map(Vec::len), Some(1));
+        let words = ("failed", "We could not complete your request.");
+        let more = json!({"reason": code, "error": shown, "finished_at": "2023-11-14T22:13:23.000Z"});
+        assert_eq!(view, and(status("failed", words, (1, 1), "2023-11-14T22:13:23.000Z"), more));
+    }
+}
+
+#[test]
+fn cancelled_has_no_content_any_more() {
+    let (mut record, _) = calling();
+    record.cancel(at(4));
+    let (published, view) = view(&record, None, at(9));
+    let words = ("cancelled", "This request was cancelled.");
+    let mut expected = and(
+        status("cancelled", words, (0, 1), "2023-11-14T22:13:24.000Z"),
+        json!({"finished_at": "2023-11-14T22:13:24.000Z"}),
+    );
+    expected.as_object_mut().unwrap().remove("metadata");
+    assert_eq!(view, expected);
+    assert!(published.is_final);
+}
+
+#[test]
+fn a_published_status_survives_kv() {
+    let (published, before) = view(&job(), None, at(5));
+    let json = serde_json::to_string(&published).unwrap();
+    let back: Published = serde_json::from_str(&json).unwrap();
+    assert_eq!((back.client.as_str(), back.revision, back.is_final), ("app", 1, false));
+    assert_eq!(serde_json::from_str::<Value>(back.status.get()).unwrap(), before);
+}
