@@ -57,10 +57,10 @@ fn a_question_is_a_wait_and_a_revision_weak_or_strong() {
         (Some("0"), None, Some((None, 0))),
         (Some("60"), Some("W/\"12\""), Some((Some(12), 60))),
         (Some("5"), Some(" \"12\" "), Some((Some(12), 5))),
-        // What is none of ours is as none: the answer then waits for the end.
-        (None, Some("12"), Some((None, 0))),
-        (None, Some("*"), Some((None, 0))),
-        (None, Some("W/\"abc\""), Some((None, 0))),
+        // What is none of ours is a revision that no job has: the answer comes at once.
+        (None, Some("12"), Some((Some(0), 0))),
+        (None, Some("*"), Some((Some(0), 0))),
+        (None, Some("W/\"abc\""), Some((Some(0), 0))),
         (Some("61"), None, None),
         (Some("-1"), None, None),
         (Some("1.5"), None, None),
