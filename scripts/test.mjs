@@ -4,8 +4,8 @@
  * without tests cannot look like a good one.
  */
 import { spawn } from "node:child_process";
-import { createWriteStream, mkdirSync } from "node:fs";
-import { dirname } from "node:path";
+import { createWriteStream, existsSync, mkdirSync } from "node:fs";
+import { dirname, join } from "node:path";
 import { nodeBinary } from "./lib/node.mjs";
 import { bin, root, WASM } from "./lib/paths.mjs";
 import { duration, logFile, main, Problem, tail } from "./lib/run.mjs";
@@ -113,6 +113,8 @@ function parse(args) {
   if (flag !== "--only" || !["lint", "host", "e2e"].includes(only) || (files.length > 0 && only !== "e2e")) {
     throw new Problem(`${args.join(" ")} is not understood.\n${HELP}`);
   }
+  const absent = files.find((file) => !existsSync(join(root, file)));
+  if (absent) throw new Problem(`There is no test file ${absent}: the runner would pass it over without a word.`);
   return { only, files };
 }
 
