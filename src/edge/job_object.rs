@@ -16,7 +16,7 @@ use super::{clock, log, results, settings, wire};
 use crate::api::auth::Caller;
 use crate::api::status::{Published, Question};
 use crate::claude::response::Message;
-use crate::job::{Begun, Effect, Record, Renewal, Settled, Timing};
+use crate::job::{Begun, Claim, Effect, Record, Renewal, Settled, Timing};
 use crate::policy::priority::Priority;
 use crate::submission::Creation;
 use crate::telemetry::Event;
@@ -65,7 +65,11 @@ impl Inner {
             "/create" => self.create(&body)?,
             "/claim" => {
                 let turn = wire::decode(&body)?;
-                json(&self.change(|record| record.claim(turn, clock::now(), &timing))?)?
+                json(&match self.storage.load()? {
+                    Some(_) => self.change(|record| record.claim(turn, clock::now(), &timing))?,
+                    // Its retention is over, and a late message is all that is left of it.
+                    None => Claim::Finished,
+                })?
             }
             "/begin" => return self.begin(&body, &timing),
             "/renew" => {
