@@ -108,6 +108,9 @@ async fn cancel(id: &JobId, caller: &Caller, env: &Env) -> Answer {
         Cancellation::Unknown => Err(ApiError::no_such_job()),
         Cancellation::Cancelled(published) => respond_with_status(&published),
         Cancellation::Erased => respond(204, String::new(), &[("cache-control", "no-store")]),
+        Cancellation::Withdrawing => {
+            Err(ApiError::unavailable("the job is erased, but a copy for readers is not yet; try again", 2))
+        }
     }
 }
 

@@ -8,7 +8,9 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use futures_channel::oneshot;
-use worker::{DurableObject, Env, MessageBuilder, QueueContentType, Request, Response, Result, State, durable_object};
+use worker::{
+    Delay, DurableObject, Env, MessageBuilder, QueueContentType, Request, Response, Result, State, durable_object,
+};
 
 use super::job_storage::JobStorage;
 use super::stubs::{Begin, Cancellation, Renew, Settle};
@@ -90,7 +92,7 @@ impl Inner {
                 }
                 json(&())?
             }
-            "/cancel" => self.cancel(&body)?,
+            "/cancel" => return self.cancel(&wire::decode(&body)?).await,
             "/status" => return self.status(wire::decode(&body)?).await,
             _ => return Response::error("no such operation", 404),
         };
@@ -134,9 +136,9 @@ impl Inner {
         json(&settled)
     }
 
-    fn cancel(&self, body: &[u8]) -> Result<Response> {
-        let caller: Caller = wire::decode(body)?;
-        let visible = |record: &Record| caller.may_see(&record.client) && !record.is_gone();
+    async fn cancel(&self, caller: &Caller) -> Result<Response> {
+        let visible =
+            |record: &Record| caller.may_see(&record.client) && (!record.is_gone() || record.is_withdrawing());
         let Some(mut record) = self.storage.load()?.filter(visible) else {
             return json(&Cancellation::Unknown);
         };
@@ -147,9 +149,16 @@ impl Inner {
         if was_running {
             log_if_finished(&record);
         }
-        json(&match record.is_gone() {
-            true => Cancellation::Erased,
-            false => Cancellation::Cancelled(Published::new(&record, None, clock::now())?),
+        self.wake_watchers();
+        self.set_alarm().await;
+        if !record.is_gone() {
+            return json(&Cancellation::Cancelled(Published::new(&record, None, clock::now())?));
+        }
+        // What KV still has, a reader still gets: until it has forgotten the job too, the job is not erased.
+        self.do_effects().await;
+        json(&match self.storage.load()? {
+            Some(record) if record.is_withdrawing() => Cancellation::Withdrawing,
+            _ => Cancellation::Erased,
         })
     }
 
@@ -273,13 +282,17 @@ impl Inner {
         let record = self.storage.load().map_err(|error| error.to_string())?.ok_or("the job is gone")?;
         let published = self.publish(&record).map_err(|error| error.to_string())?;
         results::put(&self.env, &record.id, &published, ttl_seconds).await?;
-        self.change(Record::published).map_err(|error| error.to_string())
+        self.change(|record| record.published(clock::now())).map_err(|error| error.to_string())
     }
 
     async fn delete_from_kv(&self) -> std::result::Result<(), String> {
         let record = self.storage.load().map_err(|error| error.to_string())?.ok_or("the job is gone")?;
-        results::delete(&self.env, &record.id).await?;
-        self.change(Record::published).map_err(|error| error.to_string())
+        if results::delete(&self.env, &record.id).await.is_err() {
+            // Most likely it was published within this very second.
+            Delay::from(KV_WRITE_INTERVAL).await;
+            results::delete(&self.env, &record.id).await?;
+        }
+        self.change(Record::withdrawn).map_err(|error| error.to_string())
     }
 
     async fn erase(&self) -> std::result::Result<(), String> {
@@ -309,6 +322,8 @@ fn json(value: &impl serde::Serialize) -> Result<Response> {
 
 /// A queue that is overloaded answers after 57 s; the outbox sends again anyway.
 const SEND_PATIENCE: Duration = Duration::from_secs(30);
+/// KV takes one write a second for each key.
+const KV_WRITE_INTERVAL: Duration = Duration::from_millis(1_100);
 const NO_JOB: &str = "there is no such job";
 const TROUBLE_PAUSE: Duration = Duration::from_secs(60);
 const MIN_ALARM: Duration = Duration::from_millis(50);

@@ -68,6 +68,8 @@ pub(super) enum Cancellation {
     Cancelled(Published),
     /// It was finished, and its content is gone.
     Erased,
+    /// The same, but KV has not forgotten it yet.
+    Withdrawing,
 }
 
 impl<'a> JobStub<'a> {

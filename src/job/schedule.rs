@@ -3,7 +3,7 @@
 //! The alarm is watchdog (a turn whose message does not come is sent again), outbox (messages and the published result,
 //! until they are taken) and undertaker (everything is deleted when the retention is over). [`Record::tick`] is asked
 //! after every event and by the alarm; whatever it answers may be done twice without harm, and is asked for again until
-//! [`Record::announced`] or [`Record::published`] says that it worked.
+//! [`Record::announced`], [`Record::published`] or [`Record::withdrawn`] says that it worked.
 //!
 //! The object sends its own messages, instead of the consumer that settled: a settlement and the sending of the next turn
 //! are then one step that cannot be torn (docs/adr/0002).
@@ -45,7 +45,7 @@ pub enum Effect {
         /// The entry's time to live.
         ttl_seconds: u64,
     },
-    /// Delete the finished job from KV, then call [`Record::published`].
+    /// Delete the finished job from KV, then call [`Record::withdrawn`].
     Withdraw,
     /// Delete everything that is stored for this job.
     Erase,
@@ -161,12 +161,27 @@ impl Record {
         }
     }
 
-    /// KV has taken what was due.
-    pub fn published(&mut self) {
-        self.publication = match self.publication {
-            Publication::Due { .. } | Publication::Published => Publication::Published,
-            Publication::Withdrawing { .. } | Publication::Nothing => Publication::Nothing,
-        };
+    /// KV has taken the finished job. If it was erased while the write was on its way, KV has to forget it again, even if
+    /// it was told to before: which of the two came first nobody knows.
+    pub fn published(&mut self, now: Timestamp) {
+        if self.erased {
+            self.publication = Publication::Withdrawing { at: now, failures: 0 };
+        } else if matches!(self.publication, Publication::Due { .. }) {
+            self.publication = Publication::Published;
+        }
+    }
+
+    /// KV has forgotten the erased job.
+    pub fn withdrawn(&mut self) {
+        if self.is_withdrawing() {
+            self.publication = Publication::Nothing;
+        }
+    }
+
+    /// Whether KV may still have what was erased.
+    #[must_use]
+    pub const fn is_withdrawing(&self) -> bool {
+        matches!(self.publication, Publication::Withdrawing { .. })
     }
 
     /// When [`tick`](Self::tick) wants to be asked again.

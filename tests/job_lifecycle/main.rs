@@ -215,7 +215,7 @@ fn a_finished_job_is_published_until_kv_takes_it_and_deleted_when_its_retention_
         tried.push(now.since(T0).as_secs());
     }
     assert_eq!(tried, [0, 10, 30, 70, 150, 310, 630], "ten seconds, doubling");
-    record.published();
+    record.published(at(700));
     assert_eq!(record.tick(at(1_000), &TIMING), []);
     assert_eq!(record.next_alarm(&TIMING), at(86_400));
     assert_eq!(record.tick(at(86_400), &TIMING), [Effect::Erase]);
@@ -241,12 +241,32 @@ fn a_finished_job_that_is_erased_is_taken_out_of_kv_again() {
     let done = Settlement { failed_call: None, then: Then::End(Ending::Done { model_used: "m".into() }) };
     record.settle(claimed.token, done, T0);
     record.tick(T0, &TIMING);
-    record.published();
+    record.published(T0);
     record.cancel(T0);
-    assert!(record.is_gone());
+    assert!(record.is_gone() && record.is_withdrawing());
     assert_eq!(record.tick(T0, &TIMING), [Effect::Withdraw]);
-    record.published();
+    record.withdrawn();
+    assert!(!record.is_withdrawing());
     assert_eq!(record.tick(T0, &TIMING), []);
+}
+
+#[test]
+fn a_write_to_kv_that_arrives_after_the_job_was_erased_is_taken_back_even_after_the_deletion() {
+    for is_deleted_before in [false, true] {
+        let mut record = job(86_400);
+        let Claim::Claimed(claimed) = record.claim(1, T0, &TIMING) else { panic!("the first turn is due at once") };
+        let done = Settlement { failed_call: None, then: Then::End(Ending::Done { model_used: "m".into() }) };
+        record.settle(claimed.token, done, T0);
+        assert!(matches!(record.tick(T0, &TIMING).as_slice(), [Effect::Publish { .. }]));
+        record.cancel(T0);
+        if is_deleted_before {
+            assert_eq!(record.tick(T0, &TIMING), [Effect::Withdraw]);
+            record.withdrawn();
+        }
+        record.published(T0);
+        assert!(record.is_withdrawing());
+        assert_eq!(record.tick(T0, &TIMING), [Effect::Withdraw]);
+    }
 }
 
 #[test]

@@ -162,7 +162,7 @@ impl World {
                 text(&effects)
             }
             (Op::Announced(by), _) => text(&self.record.announced(relative(&self.record, *by), now)),
-            (Op::Published, _) => text(&self.record.published()),
+            (Op::Published, _) => text(&self.record.published(now)),
             (Op::Revive(by), _) => text(&self.record.revive(relative(&self.record, *by), now)),
             (Op::Forward(ms), _) => self.set_clock(now + Duration::from_millis(*ms)),
             (Op::Back(ms), _) => self.set_clock(now - Duration::from_millis(*ms)),
@@ -179,7 +179,8 @@ impl World {
     pub(crate) fn done(&mut self, effect: &Effect) {
         match effect {
             Effect::Announce { envelope, .. } => self.record.announced(envelope.turn, self.now),
-            Effect::Publish { .. } | Effect::Withdraw => self.record.published(),
+            Effect::Publish { .. } => self.record.published(self.now),
+            Effect::Withdraw => self.record.withdrawn(),
             Effect::Erase => {}
         }
     }
