@@ -158,25 +158,32 @@ fn health(loaded: std::result::Result<&Config, &[Fault]>) -> Answer {
     }
 }
 
-/// The body, unless it is too large; it is not read further than that.
+/// The body, unless it is too large. Up to a bound the rest of such a one is read all the same, and dropped: to a client
+/// that is still writing, a connection that is closed after an early answer is a broken pipe, and the answer is lost.
 async fn read_body(request: &mut Request) -> std::result::Result<Vec<u8>, ApiError> {
     let too_large = || ApiError::new(ErrorKind::TooLarge, format!("a submission has at most {MAX_BODY_BYTES} bytes"));
     let announced =
         request.headers().get("content-length").ok().flatten().and_then(|length| length.parse::<usize>().ok());
-    if announced.is_some_and(|length| length > MAX_BODY_BYTES) {
+    if announced.is_some_and(|length| length > MAX_DRAINED_BYTES) {
         return Err(too_large());
     }
-    let mut body = Vec::with_capacity(announced.unwrap_or_default());
+    let mut body = Vec::with_capacity(announced.filter(|length| *length <= MAX_BODY_BYTES).unwrap_or_default());
     // A request without a body has no stream either; an empty body is not JSON, and is told so.
     let Ok(mut stream) = request.stream() else { return Ok(body) };
+    let mut received = 0_usize;
     while let Some(chunk) = stream.next().await {
         let chunk = chunk.map_err(|_| ApiError::new(ErrorKind::InvalidRequest, "the body broke off"))?;
-        if body.len() + chunk.len() > MAX_BODY_BYTES {
-            return Err(too_large());
+        received = received.saturating_add(chunk.len());
+        if received > MAX_DRAINED_BYTES {
+            break;
         }
-        body.extend_from_slice(&chunk);
+        if received <= MAX_BODY_BYTES {
+            body.extend_from_slice(&chunk);
+        } else {
+            body = Vec::new();
+        }
     }
-    Ok(body)
+    if received > MAX_BODY_BYTES { Err(too_large()) } else { Ok(body) }
 }
 
 fn respond_with_status(published: &Published) -> Answer {
@@ -228,3 +235,6 @@ fn respond(status: u16, body: String, headers: &[(&str, &str)]) -> Answer {
     };
     build().map_err(|error| ApiError::unavailable(error.to_string(), 1))
 }
+
+/// Twice the largest body that the Messages API takes: whoever sends more is no client of ours.
+const MAX_DRAINED_BYTES: usize = 64 * 1024 * 1024;
