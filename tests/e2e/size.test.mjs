@@ -30,26 +30,28 @@ function upstream(body) {
   return `{"model":"${MODEL}","stream":true,${request.slice(1)}`;
 }
 
-/** POST /v1/jobs over a plain socket, which tells what happened to the body. */
+/** POST /v1/jobs over a plain socket, and how much of it was sent before it was answered or the connection broken. */
 function send(chunks, headers) {
-  return new Promise((resolve, reject) => {
+  return new Promise((resolve) => {
     const { port } = new URL(spillway.url);
     const all = { authorization: `Bearer ${KEYS.app}`, "content-type": "application/json", ...headers };
     const request = httpRequest({ port, host: "127.0.0.1", path: "/v1/jobs", method: "POST", headers: all });
     let sent = 0;
-    let answered = false;
+    let over = false;
     request.on("response", async (response) => {
-      answered = true;
+      over = true;
       let text = "";
       for await (const part of response) text += part;
       request.destroy();
       resolve({ status: response.statusCode, headers: response.headers, body: JSON.parse(text), sent });
     });
-    // The answer may come before the body is sent, and the connection end with it.
-    request.on("error", (error) => answered || reject(error));
+    request.on("error", () => {
+      if (!over) resolve({ status: null, sent });
+      over = true;
+    });
     (async () => {
       for (const chunk of chunks) {
-        if (answered || request.destroyed) return;
+        if (over) return;
         sent += chunk.length;
         if (!request.write(chunk)) await new Promise((resolve) => request.once("drain", resolve));
       }
@@ -81,26 +83,31 @@ test("the last byte of 8 MiB is accepted, and the next one is a 413", async () =
   assert.match(body.error.message, /8388608 bytes/);
 });
 
-test("an announced 9 MB are refused before they are sent", async () => {
-  const { status, body, headers } = await send([MEGABYTE], { "content-length": String(9 * MEGABYTE.length) });
-  assert.equal(status, 413);
-  assert.equal(body.error.type, "request_too_large");
-  assert.match(headers["content-type"], /^application\/json/);
+test("9 MB are a 413 that every client gets to see, announced or in chunks, however it writes them", async () => {
+  const large = Buffer.alloc(9_000_000, "x");
+  const parts = () => ReadableStream.from(Array(9).fill(MEGABYTE));
+  for (let i = 0; i < 10; i += 1) {
+    for (const body of [large, parts()]) {
+      const answer = await spillway.submit(body);
+      assert.equal(answer.status, 413);
+      assert.equal(answer.body.error.type, "request_too_large");
+      assert.match(answer.headers.get("content-type"), /^application\/json/);
+    }
+  }
 });
 
-test("unannounced 9 MB, in chunks, are refused as soon as they are too many", async () => {
-  const { status, body } = await send(Array(9).fill(MEGABYTE), { "transfer-encoding": "chunked" });
+test("an announced gigabyte is a 413 before it is sent", async () => {
+  const { status, body, sent } = await send([MEGABYTE], { "content-length": String(1024 * MEGABYTE.length) });
   assert.equal(status, 413);
   assert.equal(body.error.type, "request_too_large");
+  assert.equal(sent, MEGABYTE.length);
 });
 
 test("an endless body is not read to its end", async () => {
-  const endless = (function* () {
-    for (let i = 0; i < 200; i += 1) yield MEGABYTE;
-  })();
-  const { status, sent } = await send(endless, { "transfer-encoding": "chunked" });
-  assert.equal(status, 413);
-  assert.ok(sent < 100 * MEGABYTE.length, `${sent} bytes sent`);
+  const { status, sent } = await send(Array(400).fill(MEGABYTE), { "transfer-encoding": "chunked" });
+  // A client that goes on writing may not get to see the answer.
+  assert.ok(status === 413 || status === null, `${status}`);
+  assert.ok(sent < 200 * MEGABYTE.length, `${sent} bytes sent`);
 });
 
 test("8 MiB in chunks, without an announcement, are as good as announced ones", async () => {
