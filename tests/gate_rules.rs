@@ -34,7 +34,6 @@ impl Bench {
     fn open() -> (Self, PermitId) {
         let mut bench = Self::new();
         let straggler = bench.granted(0);
-        bench.gate.content(straggler, at(0), &bench.settings);
         bench.settings.breaker.consecutive_seconds = 0;
         for _ in 0..5 {
             let permit = bench.granted(0);
@@ -216,15 +215,37 @@ fn a_call_without_a_permit_is_evidence_while_closed_and_no_other_time() {
 #[test]
 fn closing_forgets_the_outages_counts_and_not_the_429s() {
     let (mut bench, probe) = Bench::half_open();
-    for minute in 0..3 {
-        let permit = Some(PermitId(999));
-        bench.fails(permit, RateLimited, 111 + minute * 60);
-        bench.gate.renew(probe, at(111 + minute * 60), &bench.settings);
+    let straggler = Some(PermitId(999));
+    for round in 0..3 {
+        let seconds = 111 + round * 60;
+        bench.fails(straggler, RateLimited, seconds);
+        bench.fails(straggler, Overloaded, seconds);
+        bench.fails(straggler, ServerError, seconds);
+        bench.gate.renew(probe, at(seconds), &bench.settings);
     }
-    assert_eq!(bench.status(240).buckets.rate_limited.failures, 3);
+    let counts = |bench: &Bench| {
+        let buckets = bench.status(240).buckets;
+        [buckets.overloaded, buckets.transient, buckets.rate_limited].map(|bucket| bucket.failures)
+    };
+    assert_eq!(counts(&bench), [4, 3, 3]);
     bench.gate.content(probe, at(240), &bench.settings);
-    let buckets = bench.status(240).buckets;
-    assert_eq!((buckets.overloaded.failures, buckets.rate_limited.failures), (0, 2));
+    assert_eq!(counts(&bench), [0, 0, 2]);
+}
+
+#[test]
+fn failures_from_before_the_outage_do_not_trip_the_gate_again() {
+    let mut bench = Bench::new();
+    bench.settings.breaker.open_seconds = 2;
+    for _ in 0..10 {
+        bench.fails(None, Overloaded, 0);
+    }
+    let Decision::Probe(probe) = bench.asks(3) else { panic!("no probe") };
+    bench.reports(Some(probe), Report::Success, 4);
+    for seconds in 5..9 {
+        let permit = bench.granted(seconds);
+        assert_eq!(bench.fails(Some(permit), Overloaded, seconds).transition, None);
+    }
+    assert_eq!(bench.status(9).window.failures, 4);
 }
 
 #[test]

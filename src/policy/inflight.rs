@@ -309,6 +309,18 @@ mod tests {
     }
 
     #[test]
+    fn a_stragglers_content_says_nothing_about_how_many_more_may_come() {
+        let (mut in_flight, settings) = (InFlight::default(), PaceSettings::default());
+        let before = fill(&mut in_flight, &settings, at(0));
+        in_flight.trip();
+        fill(&mut in_flight, &settings, at(0));
+        for &id in &before {
+            in_flight.content(id, at(10), &settings);
+        }
+        assert_eq!(in_flight.limit(&settings), 1);
+    }
+
+    #[test]
     fn a_limit_that_is_not_used_does_not_rise() {
         let (mut in_flight, settings) = (InFlight::default(), PaceSettings::default());
         for _ in 0..100 {
