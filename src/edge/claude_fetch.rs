@@ -35,6 +35,16 @@ pub(super) enum Unanswered {
     Stopped(Stop),
 }
 
+impl Unanswered {
+    /// Whatever breaks after the headers has the id that they brought.
+    fn with_request_id(mut self, request_id: Option<String>) -> Self {
+        if let Self::Failed { failure, .. } = &mut self {
+            failure.request_id = failure.request_id.take().or(request_id);
+        }
+        self
+    }
+}
+
 /// An answer, with the upstream's id of its request.
 pub(super) struct Answered {
     pub(super) message: Message,
@@ -92,10 +102,16 @@ impl Upstream {
         let headers = failure::Headers::read(|name| response.headers().get(name).ok().flatten());
         let is_stream = headers.content_type.as_deref().is_some_and(|kind| kind.starts_with("text/event-stream"));
         if response.status_code() == 200 && is_stream {
-            let message = self.read_stream(&mut response, call.limits.idle, keeper).await?;
-            return Ok(Answered { message, request_id: headers.request_id() });
+            let request_id = headers.request_id();
+            return match self.read_stream(&mut response, call.limits.idle, keeper).await {
+                Ok(message) => Ok(Answered { message, request_id }),
+                Err(unanswered) => Err(unanswered.with_request_id(request_id)),
+            };
         }
-        let body = self.read_body(&mut response, call.limits.idle, keeper).await?;
+        let body = self
+            .read_body(&mut response, call.limits.idle, keeper)
+            .await
+            .map_err(|unanswered| unanswered.with_request_id(headers.request_id()))?;
         if response.status_code() == 200
             && let Ok(message) = Message::from_json(&body)
         {
@@ -114,20 +130,22 @@ impl Upstream {
         let mut stream = response.stream().map_err(|_| failed(Failure::transport(Cause::ConnectionFailed), false))?;
         let mut decoder = Decoder::new();
         let mut assembler = Assembler::new();
-        loop {
+        let broken = loop {
             let after_content = assembler.has_content();
             let chunk = match keeper.drive(self.patience(idle), stream.next()).await {
                 Ok(Some(Ok(chunk))) => chunk,
-                Ok(None) => break,
+                Ok(None) => break None,
                 Ok(Some(Err(_))) => {
                     let cause = if after_content { Cause::Truncated } else { Cause::ConnectionFailed };
-                    return Err(failed(Failure::transport(cause), after_content));
+                    break Some(failed(Failure::transport(cause), after_content));
                 }
-                Err(Stop::TimedOut) => return Err(self.timed_out(Cause::IdleTimeout, after_content)),
+                Err(Stop::TimedOut) => break Some(self.timed_out(Cause::IdleTimeout, after_content)),
                 Err(stop) => return Err(Unanswered::Stopped(stop)),
             };
             let too_large = |_| failed(Failure::transport(Cause::MalformedAnswer), after_content);
             for event in decoder.push(&chunk).map_err(too_large)? {
+                // One chunk may bring the first content and what fails after it.
+                let after_content = assembler.has_content();
                 let progress = assembler.feed(&event).map_err(|failure| failed(failure, after_content))?;
                 let (first_content, complete) = (progress.first_content, progress.complete);
                 if first_content {
@@ -137,9 +155,11 @@ impl Upstream {
                     return assembler.finish(None).map_err(|failure| failed(failure, true));
                 }
             }
-        }
+        };
+        // Also a stream that broke is an answer if its stop reason had come.
         let after_content = assembler.has_content();
-        assembler.finish(decoder.finish()).map_err(|failure| failed(failure, after_content))
+        let rest = if broken.is_none() { decoder.finish() } else { None };
+        assembler.finish(rest).map_err(|failure| broken.unwrap_or_else(|| failed(failure, after_content)))
     }
 
     /// A body that is no stream. Of an error's body more than this says nothing.
