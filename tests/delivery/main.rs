@@ -69,7 +69,10 @@ fn waiting_costs_nothing() {
     let (mut bench, mut record) = (bench(TOUCHY), job(86_400, None));
     bench.trip();
     let delivered = bench.deliver(&mut record, Outcome::Answer);
-    assert!(matches!(delivered.settlement.then, Then::Hold { reason: HoldReason::BreakerOpen, wait_ms: 10_000..=15_000 }));
+    assert!(matches!(
+        delivered.settlement.then,
+        Then::Hold { reason: HoldReason::BreakerOpen, wait_ms: 10_000..=15_000 }
+    ));
     assert_eq!((record.attempts, record.calls, record.history.len()), (0, 0, 0));
     assert_eq!(record.state, State::Held { reason: HoldReason::BreakerOpen });
 }
