@@ -1,0 +1,177 @@
+/**
+ * Bad luck that is waited out, with real queues and real, short waits: what the history and the log say of it, a spend cap,
+ * an upstream that is not there, and a job that poisons every call while others go on.
+ */
+import assert from "node:assert/strict";
+import { describe, test } from "node:test";
+import { start, submission } from "./harness.mjs";
+
+/** A worker for this test alone. */
+async function own(test, options) {
+  const spillway = await start(options);
+  test.after(() => spillway.stop());
+  return spillway;
+}
+
+const ISO = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/;
+
+describe("bad luck is waited out", { concurrency: 4 }, () => {
+  test("the history and the log tell of each failed call, and of the waits that were planned and that passed", async (t) => {
+    const spillway = await own(t, {
+      script: {
+        rules: [
+          { when: { prompt_call: 1 }, then: { status: 529, retry_after: 2 } },
+          { when: { prompt_call: 2 }, then: { status: 500 } },
+        ],
+      },
+    });
+    const id = await spillway.accepted(submission("[[history]]"));
+    const done = await spillway.untilDone(id);
+    const calls = spillway.calls();
+    assert.deepEqual(
+      calls.map(({ outcome }) => outcome.status),
+      [529, 500, 200],
+    );
+    assert.deepEqual([done.attempts, done.calls, done.history.length], [2, 3, 2]);
+
+    const [first, second] = done.history;
+    assert.deepEqual(
+      done.history.map(({ model, cause, status, request_id, costs_attempt }) => [
+        model,
+        cause,
+        status,
+        request_id,
+        costs_attempt,
+      ]),
+      [
+        ["claude-sonnet-5-5", "overloaded", 529, calls[0].request_id, true],
+        ["claude-sonnet-5-5", "server_error", 500, calls[1].request_id, true],
+      ],
+    );
+    for (const { at } of done.history) assert.match(at, ISO);
+    assert.ok(first.computed_wait_ms > 2000 && first.computed_wait_ms <= 2500, `${first.computed_wait_ms}`);
+    assert.ok(second.computed_wait_ms <= 200, `${second.computed_wait_ms}`);
+    // The fake's clock is the judge of what passed.
+    for (const [n, entry] of done.history.entries()) {
+      const between = calls[n + 1].started_at - calls[n].ended_at;
+      assert.ok(Math.abs(entry.real_wait_ms - between) < 500, `${entry.real_wait_ms} of ${between} ms`);
+    }
+    assert.ok(calls[1].started_at - calls[0].ended_at >= 2000, "Retry-After was obeyed");
+
+    const about = (event) => spillway.logs(event).filter(({ job }) => job === id);
+    assert.deepEqual(
+      about("backoff").map(({ cause, failures, computed_wait_ms, wait_ms, costs_attempt }) => ({
+        cause,
+        failures,
+        computed_wait_ms,
+        wait_ms,
+        costs_attempt,
+      })),
+      done.history.map(({ cause, computed_wait_ms }) => ({
+        cause,
+        failures: 1,
+        computed_wait_ms,
+        wait_ms: Math.max(1, Math.ceil(computed_wait_ms / 1000)) * 1000,
+        costs_attempt: true,
+      })),
+    );
+    assert.deepEqual(
+      about("job_resumed").map(({ computed_wait_ms, real_wait_ms }) => [computed_wait_ms, real_wait_ms]),
+      done.history.map(({ computed_wait_ms, real_wait_ms }) => [computed_wait_ms, real_wait_ms]),
+    );
+    assert.deepEqual(
+      about("call_failed").map(({ cause, status, request_id }) => [cause, status, request_id]),
+      done.history.map(({ cause, status, request_id }) => [cause, status, request_id]),
+    );
+  });
+
+  test("a spend cap fails the job that meets it; the others are held, tried one at a time, and lost never", async (t) => {
+    const spillway = await own(t, {
+      policy: { spend_cap_retry_seconds: 2 },
+      script: { rules: [{ when: { match: "1-2" }, then: { error: "spend_cap" } }] },
+    });
+    const failed = await spillway.untilStatus(await spillway.accepted(submission("[[first]]")), "failed");
+    assert.deepEqual([failed.reason, failed.calls], ["spend_cap", 1]);
+
+    const ids = [];
+    for (const marker of ["a", "b", "c"]) ids.push(await spillway.accepted(submission(`[[${marker}]]`)));
+    for (const id of ids) {
+      const held = await spillway.untilStatus(id, "held");
+      assert.equal(held.waiting.reason, "spend_cap");
+      assert.ok(held.waiting.next_check_seconds <= 10, JSON.stringify(held.waiting));
+    }
+    assert.equal(spillway.calls().length, 1, "nobody else is called for");
+
+    for (const id of ids) {
+      const done = await spillway.untilDone(id, { timeout: 30_000 });
+      assert.equal(done.attempts, 0);
+    }
+    const calls = spillway.calls();
+    assert.deepEqual(
+      calls.map(({ outcome }) => outcome.status),
+      [429, 429, 200, 200, 200],
+    );
+    // One call tries each time, after the pause that POLICY asks for.
+    for (const n of [1, 2]) {
+      const between = calls[n].started_at - calls[n - 1].ended_at;
+      assert.ok(between >= 1990, `${between} ms before call ${n + 1}`);
+    }
+  });
+
+  test("an upstream that refuses connections is called again until it is there", async (t) => {
+    const spillway = await own(t, {
+      policy: { max_attempts: 10 },
+      script: { refuse_connections: [{ from_ms: 0, until_ms: 3000 }] },
+    });
+    const done = await spillway.untilDone(await spillway.accepted(submission("[[refused]]")));
+    assert.ok(done.history.length >= 1);
+    for (const { cause, status, request_id } of done.history) {
+      assert.deepEqual([cause, status, request_id], ["connection_failed", null, null]);
+    }
+    assert.equal(spillway.calls().length, 1, "the others never reached it");
+  });
+
+  test("an upstream that is nowhere fails a job by its attempts, with a sentence", async (t) => {
+    // A port that nobody may listen on without being asked to.
+    const spillway = await own(t, { policy: { max_attempts: 2 }, vars: { ANTHROPIC_BASE_URL: "http://127.0.0.1:1" } });
+    const failed = await spillway.untilStatus(await spillway.accepted(), "failed");
+    assert.deepEqual([failed.reason, failed.error.cause], ["attempts_exhausted", "connection_failed"]);
+    assert.match(failed.error.message, /connection/);
+    assert.deepEqual([failed.attempts, failed.calls], [2, 2]);
+  });
+
+  test("a request that always answers 500 ends by its attempts, and the others go on meanwhile", async (t) => {
+    const spillway = await own(t, {
+      policy: { max_attempts: 3 },
+      script: { rules: [{ when: { marker: "[[poison]]" }, then: { status: 500 } }] },
+    });
+    const poison = await spillway.accepted(submission("[[poison]]"));
+    const others = [];
+    for (let n = 0; n < 6; n += 1) others.push(await spillway.accepted(submission(`[[healthy-${n}]]`)));
+    for (const id of others) assert.equal((await spillway.untilDone(id)).attempts, 0);
+    const failed = await spillway.untilStatus(poison, "failed");
+    assert.deepEqual([failed.reason, failed.error.cause, failed.attempts], ["attempts_exhausted", "server_error", 3]);
+    assert.match(failed.error.message, /3 calls/);
+    assert.equal(spillway.calls({ marker: "poison" }).length, 3);
+    others.forEach((_, n) => assert.equal(spillway.calls({ marker: `healthy-${n}` }).length, 1));
+    const lastOther = Math.max(...others.map((_, n) => spillway.calls({ marker: `healthy-${n}` })[0].started_at));
+    assert.ok(lastOther < spillway.calls({ marker: "poison" }).at(-1).started_at, "they did not wait for its end");
+  });
+
+  test("a wait is cut so that there is time for one more call before the deadline", async (t) => {
+    const spillway = await own(t, {
+      policy: {
+        max_attempts: 100,
+        max_calls: 1000,
+        backoff: { overloaded: { base_ms: 60_000, cap_ms: 60_000, jitter: "additive" } },
+      },
+      script: { rules: [{ then: { status: 529 } }] },
+    });
+    const id = await spillway.accepted(submission("[[deadline]]", { deadline_seconds: 30 }));
+    const waiting = await spillway.untilStatus(id, "retrying");
+    const left = (Date.parse(waiting.deadline_at) - Date.now()) / 1000;
+    // Cut from a minute to what leaves time for a call.
+    assert.ok(waiting.waiting.next_check_seconds <= left - 4, JSON.stringify(waiting.waiting));
+    assert.ok(waiting.history[0].computed_wait_ms >= 60_000);
+  });
+});
