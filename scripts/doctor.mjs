@@ -10,7 +10,7 @@ import { pathToFileURL } from "node:url";
 import { mayUseApt } from "./lib/debian.mjs";
 import { nodeBinary, packagesReady } from "./lib/node.mjs";
 import { atLeast, bin, minimumRust, readJson, root } from "./lib/paths.mjs";
-import { ask, main } from "./lib/run.mjs";
+import { ask, helpOnly, main } from "./lib/run.mjs";
 import { findToolchain, hasRustup, missingLinters, rustRemedy } from "./lib/toolchain.mjs";
 import { findTool, tools } from "./lib/tools.mjs";
 import { buildReady, wasmSize } from "./lib/worker-build.mjs";
@@ -112,6 +112,9 @@ export function table(rows) {
 
 if (import.meta.url === pathToFileURL(process.argv[1]).href) {
   await main(async () => {
+    helpOnly(
+      "npm run doctor\n\nSays what was found on this machine, what is missing, and how it comes here. It changes nothing.\n",
+    );
     const rows = look();
     process.stdout.write(`Spillway in ${relative(process.cwd(), root) || "this directory"}\n\n${table(rows)}\n\n`);
     const missing = rows.filter(({ found, automatic }) => !found && !automatic);

@@ -170,6 +170,19 @@ export async function step(what, usually, work, ending = () => "done") {
 }
 
 /**
+ * For a command that takes no arguments but --help: answers that, and refuses others.
+ * @param {string} text
+ */
+export function helpOnly(text) {
+  const [first] = process.argv.slice(2);
+  if (first === undefined) return;
+  if (first !== "--help" && first !== "-h")
+    throw new Problem(`There is no option ${first} here; --help says what there is.`);
+  process.stdout.write(text);
+  process.exit(0);
+}
+
+/**
  * The frame of an entry script: a `Problem` ends it with its sentence, never with a stack trace.
  * @param {() => Promise<number | void>} work Answers the exit code, 0 by default.
  */
