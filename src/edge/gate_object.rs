@@ -9,7 +9,7 @@ use worker::{DurableObject, Env, Request, Response, Result, SqlStorageValue, Sta
 
 use super::stubs::{GateQuestion, NAME_HEADER};
 use super::{clock, entropy, log, results, settings, wire};
-use crate::policy::breaker::Transition;
+use crate::policy::breaker::{Past, Transition};
 use crate::policy::gate::Gate;
 use crate::telemetry::Event;
 
@@ -48,24 +48,25 @@ impl GateObject {
             Some(gate) => gate,
             empty => empty.insert(self.load(&name)?),
         };
-        let mut moved = None;
+        let before = gate.last_move();
         let answer = match question {
             GateQuestion::Permit { priority } => {
                 serde_json::to_string(&gate.permit(priority, now, &mut rng, &settings))
             }
             GateQuestion::Renew { permit } => serde_json::to_string(&gate.renew(permit, now, &settings)),
             GateQuestion::Content { permit } => {
-                moved = gate.content(permit, now, &settings);
+                gate.content(permit, now, &settings);
                 serde_json::to_string(&())
             }
             GateQuestion::Report { permit, report, backoff } => {
-                let verdict = gate.report(permit, report, &backoff, now, &mut rng, &settings);
-                moved = verdict.transition;
-                serde_json::to_string(&verdict)
+                serde_json::to_string(&gate.report(permit, report, &backoff, now, &mut rng, &settings))
             }
             GateQuestion::Status => return Response::ok(serde_json::to_string(&gate.status(now, &settings))?),
         }?;
-        if let Some(Transition { from, to, why }) = moved {
+        // Any question may have moved it: a permit that is the probe's does.
+        if let Some(Past { transition: Transition { from, to, why }, .. }) =
+            gate.last_move().filter(|last| Some(*last) != before)
+        {
             log::event(&Event::GateTransition { model: &name, from, to, why });
         }
         self.save(gate)?;

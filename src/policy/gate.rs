@@ -27,7 +27,7 @@ use serde::{Deserialize, Serialize};
 
 use super::answer::{Decision, Held, HoldReason, PermitId, Report, Verdict};
 use super::backoff::{Buckets, Wait};
-use super::breaker::{self, Breaker, Stand, State, Transition};
+use super::breaker::{self, Breaker, Past, Stand, State, Transition};
 use super::cause::{Cause, Class};
 use super::hold::{HoldStand, Holds};
 use super::inflight::{InFlight, Permit};
@@ -150,6 +150,12 @@ impl Gate {
         }
         verdict.transition = verdict.transition.or(content);
         verdict
+    }
+
+    /// The breaker's last move, so that whoever has asked the gate something can tell whether it moved.
+    #[must_use]
+    pub fn last_move(&self) -> Option<Past> {
+        self.breaker.history().next_back().copied()
     }
 
     /// The gate as the operator sees it.
