@@ -15,7 +15,7 @@ async function own(test, options) {
 
 const ISO = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/;
 
-describe("bad luck is waited out", { concurrency: 4 }, () => {
+describe("bad luck is waited out", { concurrency: 6 }, () => {
   test("the history and the log tell of each failed call, and of the waits that were planned and that passed", async (t) => {
     const spillway = await own(t, {
       script: {
@@ -158,20 +158,22 @@ describe("bad luck is waited out", { concurrency: 4 }, () => {
     assert.ok(lastOther < spillway.calls({ marker: "poison" }).at(-1).started_at, "they did not wait for its end");
   });
 
-  test("a wait is cut so that there is time for one more call before the deadline", async (t) => {
+  test("a wait is cut so that one more call fits before the deadline, and the job fails when that fails, too", async (t) => {
+    const slow = { base_ms: 60_000, cap_ms: 60_000, jitter: "additive" };
     const spillway = await own(t, {
-      policy: {
-        max_attempts: 100,
-        max_calls: 1000,
-        backoff: { overloaded: { base_ms: 60_000, cap_ms: 60_000, jitter: "additive" } },
-      },
+      policy: { backoff: { overloaded: slow } },
       script: { rules: [{ then: { status: 529 } }] },
     });
     const id = await spillway.accepted(submission("[[deadline]]", { deadline_seconds: 30 }));
-    const waiting = await spillway.untilStatus(id, "retrying");
-    const left = (Date.parse(waiting.deadline_at) - Date.now()) / 1000;
-    // Cut from a minute to what leaves time for a call.
-    assert.ok(waiting.waiting.next_check_seconds <= left - 4, JSON.stringify(waiting.waiting));
-    assert.ok(waiting.history[0].computed_wait_ms >= 60_000);
+    const { history, waiting, deadline_at } = await spillway.untilStatus(id, "retrying");
+    assert.ok(history[0].computed_wait_ms >= 60_000);
+    assert.ok(waiting.next_check_seconds <= 26, JSON.stringify(waiting));
+    const failed = await spillway.untilStatus(id, "failed", { timeout: 40_000 });
+    assert.deepEqual([failed.reason, failed.error.cause], ["deadline_exceeded", "overloaded"]);
+    const [, last, ...others] = spillway.calls();
+    assert.deepEqual(others, []);
+    const left = Date.parse(deadline_at) - last.started_at;
+    assert.ok(left > 0 && left < 6000, `the last call came ${left} ms before the deadline`);
+    assert.ok(failed.finished_at <= deadline_at);
   });
 });
