@@ -8,11 +8,11 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde::Serialize;
 
 use crate::api::auth::Keys;
 use crate::job::Timing;
+use crate::json::{self, Unreadable};
 use crate::policy::kinds::{Kind, Kinds};
 use crate::policy::settings::{BackoffSettings, BreakerSettings, DegradedSettings, GateSettings, PaceSettings};
 
@@ -38,8 +38,7 @@ pub struct Config {
 }
 
 /// The absorption policy's settings. Durations are integers with the unit in the name.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Clone, Debug)]
 pub struct Policy {
     /// Passes over the ladder before a job is exhausted. 1–100, default 5 (C4, B6).
     pub max_attempts: u32,
@@ -79,9 +78,29 @@ pub struct Policy {
     pub models: BTreeMap<String, ModelSettings>,
 }
 
+json::object!(only default Policy {
+    max_attempts,
+    max_calls,
+    max_deferrals,
+    deadline_seconds,
+    retention_seconds,
+    lease_seconds,
+    watchdog_seconds,
+    spend_cap_retry_seconds,
+    call,
+    breaker,
+    backoff,
+    pace,
+    degraded,
+    hours,
+    deferral,
+    sync,
+    kinds,
+    models,
+});
+
 /// The limits of one call.
-#[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Clone, Copy, Debug)]
 pub struct CallSettings {
     /// The whole call. 1–780 s, default 480: a delivery has 840 s and starts no call with under 60 s left.
     pub total_seconds: u64,
@@ -91,9 +110,10 @@ pub struct CallSettings {
     pub idle_seconds: u64,
 }
 
+json::object!(only default CallSettings { total_seconds, headers_seconds, idle_seconds });
+
 /// Peak and off-peak hours, UTC, as `from-to`.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Clone, Debug)]
 pub struct HourSettings {
     /// Default `13-16` (A1: 78 % of their 529s).
     pub peak_utc: String,
@@ -101,9 +121,10 @@ pub struct HourSettings {
     pub off_peak_utc: String,
 }
 
+json::object!(only default HourSettings { peak_utc, off_peak_utc });
+
 /// Deferral of exhausted jobs.
-#[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Clone, Copy, Debug)]
 pub struct DeferralSettings {
     /// How long the offer waits for an answer. 1–86,400 s, default 900.
     pub answer_seconds: u64,
@@ -111,17 +132,19 @@ pub struct DeferralSettings {
     pub at_least_seconds: u64,
 }
 
+json::object!(only default DeferralSettings { answer_seconds, at_least_seconds });
+
 /// The synchronous path.
-#[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Clone, Copy, Debug)]
 pub struct SyncSettings {
     /// The caller's patience if it does not say. 0–600 s, default 10.
     pub max_wait_seconds: u64,
 }
 
+json::object!(only default SyncSettings { max_wait_seconds });
+
 /// What a model can do.
-#[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Copy, Debug)]
 pub struct ModelSettings {
     /// Its context, in tokens.
     pub context_tokens: u64,
@@ -130,6 +153,8 @@ pub struct ModelSettings {
     /// Whether it takes adaptive thinking.
     pub adaptive_thinking: bool,
 }
+
+json::object!(only ModelSettings { context_tokens, output_tokens, adaptive_thinking });
 
 impl Default for Policy {
     fn default() -> Self {
@@ -193,6 +218,13 @@ impl Fault {
     /// A fault of `key`.
     pub fn new(key: impl Into<String>, message: impl Into<String>) -> Self {
         Self { key: key.into(), message: message.into() }
+    }
+}
+
+impl From<json::Fault> for Fault {
+    fn from(json::Fault { place, message }: json::Fault) -> Self {
+        let dot = if place.is_empty() { "" } else { "." };
+        Self { key: format!("POLICY{dot}{place}"), message }
     }
 }
 
@@ -266,18 +298,10 @@ impl Policy {
     /// # Errors
     /// Every fault at once, each with its key.
     pub fn parse(json: &str) -> Result<Self, Vec<Fault>> {
-        let value: Value =
-            serde_json::from_str(json).map_err(|error| vec![Fault::new("POLICY", format!("is not JSON: {error}"))])?;
-        if !value.is_object() {
-            return Err(vec![Fault::new("POLICY", "must be a JSON object")]);
-        }
-        let mut faults = Vec::new();
-        find_faults(&value, &mut Vec::new(), &mut faults);
-        if !faults.is_empty() {
-            return Err(faults);
-        }
-        // Only a doubled key can be left.
-        let policy: Self = serde_json::from_str(json).map_err(|error| vec![Fault::new("POLICY", error.to_string())])?;
+        let policy: Self = json::read(json).map_err(|wrong| match wrong {
+            Unreadable::Malformed(error) => vec![Fault::new("POLICY", format!("is not JSON: {error}"))],
+            Unreadable::Unfit(faults) => faults.into_iter().map(Fault::from).collect(),
+        })?;
         let faults = policy.validate();
         if faults.is_empty() { Ok(policy) } else { Err(faults) }
     }
@@ -346,32 +370,6 @@ impl Policy {
             faults.extend(faults_of);
         }
         faults
-    }
-}
-
-/// Tries each leaf of the object by itself, so that serde's complaint about it can be given with its key, and all at once.
-fn find_faults(value: &Value, path: &mut Vec<String>, faults: &mut Vec<Fault>) {
-    match value {
-        // A row of `models` has no defaults: it is one leaf.
-        Value::Object(members) if !members.is_empty() && !matches!(path.as_slice(), [map, _] if map == "models") => {
-            for (key, member) in members {
-                path.push(key.clone());
-                find_faults(member, path, faults);
-                path.pop();
-            }
-        }
-        leaf => {
-            let alone = path
-                .iter()
-                .rev()
-                .fold(leaf.to_string(), |inner, key| format!("{{{}:{inner}}}", Value::from(key.as_str())));
-            if let Err(error) = serde_json::from_str::<Policy>(&alone) {
-                // The line and column are those of the leaf by itself.
-                let message = error.to_string();
-                let message = message.split(" at line ").next().unwrap_or_default();
-                faults.push(Fault::new(format!("POLICY.{}", path.join(".")), message));
-            }
-        }
     }
 }
 

@@ -3,9 +3,10 @@
 //! The crate is a set of rings; an arrow only ever points inwards (`tests/architecture.rs` checks it):
 //!
 //! ```text
-//! edge ──► submission, delivery ──► job, claude, api, telemetry, config ──► policy ──► std without clock or randomness
+//! edge ──► submission, delivery ──► job, claude, api, telemetry, config ──► policy ──► json ──► std without clock
 //! ```
 //!
+//! - [`json`] reads what every ring keeps and says.
 //! - [`policy`] decides. Pure and synchronous: time and randomness are arguments, state is serde data.
 //! - `job`, `claude`, `api`, `telemetry` and `config` are the domain, the upstream protocol, our HTTP contract, our facts
 //!   and our settings, as data.
@@ -17,6 +18,7 @@ pub mod claude;
 pub mod config;
 pub mod delivery;
 pub mod job;
+pub mod json;
 pub mod policy;
 pub mod submission;
 pub mod telemetry;

@@ -6,7 +6,7 @@
 //! 3. [`receipt`]: the same idempotency key with the same submission gets the same receipt again, with another one a
 //!    conflict (B12).
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use sha2::{Digest, Sha256};
 
 use crate::api::error::{ApiError, ErrorKind};
@@ -14,6 +14,7 @@ use crate::api::status::wording;
 use crate::api::submit::Submission;
 use crate::config::Config;
 use crate::job::{JobId, Record};
+use crate::json;
 use crate::policy::time::Timestamp;
 
 /// What came in, apart from the route.
@@ -39,13 +40,15 @@ pub struct Accepted {
 }
 
 /// The Job object's answer to a creation.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize)]
 pub struct Creation {
     /// Whether the job was stored now; otherwise it was there before.
     pub is_new: bool,
     /// The job as it is.
     pub record: Record,
 }
+
+json::object!(Creation { is_new, record });
 
 /// What the caller gets.
 #[derive(Debug, Serialize)]

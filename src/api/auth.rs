@@ -3,14 +3,15 @@
 //! Clients have named keys, so that one never sees another's jobs; a name may appear twice, for rotation. The operator has
 //! one key of its own. With no keys configured everything is refused: an open relay to a paid API is no default.
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
 use super::error::{ApiError, ErrorKind};
+use crate::json;
 
 /// Who is calling.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Caller {
     /// An app, by its name.
@@ -18,6 +19,11 @@ pub enum Caller {
     /// Whoever runs this deployment.
     Operator,
 }
+
+json::choice!(Caller {
+    "client" => Client(name),
+    "operator" => Operator,
+});
 
 impl Caller {
     /// Whether this caller may see and end a job of `client`.

@@ -2,19 +2,20 @@
 
 use std::time::UNIX_EPOCH;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::error::{ApiError, ErrorKind};
 use crate::claude::response::Message;
 use crate::job::history::Entry;
 use crate::job::{Record, State};
+use crate::json;
 use crate::policy::priority::Priority;
 use crate::policy::time::{Timestamp, millis, whole_seconds};
 use crate::policy::wording::Wording;
 
 /// The status of a job, ready to be sent, with what is needed to decide who may have it and whether it is news.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize)]
 pub struct Published {
     /// Whose job it is.
     pub client: String,
@@ -28,14 +29,18 @@ pub struct Published {
     pub status: Box<RawValue>,
 }
 
+json::object!(Published { client, revision, is_final, retry_after_seconds, status });
+
 /// What a reader of a status knows, and how long it will wait for more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Question {
     /// The revision that it has (`If-None-Match`); 0, which no job has, if the tag is none of ours.
     pub known_revision: Option<u64>,
     /// How long its answer may be held (`?wait=`).
     pub wait_seconds: u64,
 }
+
+json::object!(Question { known_revision, wait_seconds });
 
 impl Question {
     /// From the query string and the `If-None-Match` header.

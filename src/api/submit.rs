@@ -2,15 +2,14 @@
 
 use std::borrow::Cow;
 
-use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
 use super::error::{ApiError, ErrorKind};
 use crate::claude::betas::Betas;
-use crate::claude::raw::Fields;
 use crate::claude::request::{MessagesRequest, Problem};
 use crate::config::{Config, MAX_DEADLINE_SECONDS, MIN_DEADLINE_SECONDS};
 use crate::job::Spec;
+use crate::json::{self, Fields, FromJson, Json};
 use crate::policy::priority::Priority;
 
 /// The largest submission: 8 MiB. It is held in memory once, raw.
@@ -107,7 +106,7 @@ impl<'a> Form<'a> {
         }
     }
 
-    fn required<T: DeserializeOwned>(&mut self, name: &str, expected: &str) -> Option<T> {
+    fn required<T: FromJson>(&mut self, name: &str, expected: &str) -> Option<T> {
         if self.fields.get(name).is_none_or(|value| value.get() == "null") {
             self.problem(name, format!("is required: {expected}"));
         }
@@ -115,9 +114,9 @@ impl<'a> Form<'a> {
     }
 
     /// The value of `name`; a null is as good as none.
-    fn optional<T: DeserializeOwned>(&mut self, name: &str, expected: &str) -> Option<T> {
-        let value = self.fields.get(name).map(RawValue::get).filter(|json| *json != "null")?;
-        let parsed = serde_json::from_str(value).ok();
+    fn optional<T: FromJson>(&mut self, name: &str, expected: &str) -> Option<T> {
+        let value = self.fields.get(name).map(Json::get).filter(|json| *json != "null")?;
+        let parsed = json::read(value).ok();
         if parsed.is_none() {
             self.problem(name, format!("must be {expected}"));
         }
@@ -137,7 +136,7 @@ impl<'a> Form<'a> {
         if !value.get().starts_with('{') || value.get().len() > MAX_METADATA_BYTES {
             self.problem("metadata", format!("must be an object of at most {MAX_METADATA_BYTES} bytes"));
         }
-        Some(value.to_owned())
+        RawValue::from_string(value.get().to_owned()).ok()
     }
 
     fn request(&mut self) -> Option<MessagesRequest> {

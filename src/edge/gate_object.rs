@@ -9,6 +9,7 @@ use worker::{DurableObject, Env, Request, Response, Result, SqlStorageValue, Sta
 
 use super::stubs::{GateQuestion, NAME_HEADER};
 use super::{clock, entropy, log, results, settings, wire};
+use crate::json;
 use crate::policy::breaker::{Past, Transition};
 use crate::policy::gate::Gate;
 use crate::telemetry::Event;
@@ -79,7 +80,7 @@ impl GateObject {
         let row = sql.exec("SELECT json FROM gate", None)?.raw().next().transpose()?;
         match row.and_then(|columns| columns.into_iter().next()) {
             // A gate that this version cannot read is begun anew: it learns again within a minute.
-            Some(SqlStorageValue::String(json)) => Ok(serde_json::from_str(&json).unwrap_or_else(|error| {
+            Some(SqlStorageValue::String(json)) => Ok(json::read(&json).unwrap_or_else(|error| {
                 log::trouble(None, "gate", &format!("the stored state is unreadable: {error}"));
                 Gate::default()
             })),

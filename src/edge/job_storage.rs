@@ -5,6 +5,7 @@
 
 use worker::{Result, SqlStorage, SqlStorageValue};
 
+use super::wire;
 use crate::job::Record;
 
 /// The tables of one job.
@@ -24,7 +25,7 @@ impl JobStorage {
             return Ok(None);
         }
         match self.rows("SELECT json FROM record")?.into_iter().next() {
-            Some(SqlStorageValue::String(json)) => Ok(Some(serde_json::from_str(&json)?)),
+            Some(SqlStorageValue::String(json)) => Ok(Some(wire::parse(&json)?)),
             _ => Ok(None),
         }
     }

@@ -9,12 +9,13 @@ use worker::Env;
 use super::{clock, log};
 use crate::api::status::Published;
 use crate::job::JobId;
+use crate::json;
 
 /// The finished job, if KV has it.
 pub(super) async fn get(env: &Env, id: &JobId) -> Option<Published> {
     let read = async { Ok::<_, worker::Error>(env.kv(BINDING)?.get(&key(id)).text().await?) };
     match clock::within(PATIENCE, read).await {
-        Some(Ok(text)) => serde_json::from_str(&text?).ok(),
+        Some(Ok(text)) => json::read(&text?).ok(),
         Some(Err(error)) => {
             log::trouble(Some(&id.to_string()), "kv", &error.to_string());
             None

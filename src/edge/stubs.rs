@@ -3,8 +3,7 @@
 
 use std::time::Duration;
 
-use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use wasm_bindgen::JsValue;
 use worker::{Env, Error, Method, Request, RequestInit, Response};
 
@@ -12,6 +11,7 @@ use super::{clock, wire};
 use crate::api::auth::Caller;
 use crate::api::status::{Published, Question};
 use crate::job::{Begun, Claim, JobId, Renewal, Settled, Settlement, Token};
+use crate::json;
 use crate::policy::answer::{Decision, PermitId, Report, Verdict};
 use crate::policy::priority::Priority;
 use crate::policy::settings::BackoffSettings;
@@ -38,28 +38,34 @@ pub(super) struct JobStub<'a> {
 }
 
 /// What a consumer says to a Job object while it is calling.
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize)]
 pub(super) struct Renew {
     pub(super) token: Token,
     pub(super) has_content: bool,
 }
 
+json::object!(Renew { token, has_content });
+
 /// What a consumer says to a Job object before it calls.
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize)]
 pub(super) struct Begin {
     pub(super) token: Token,
     pub(super) model: String,
 }
 
+json::object!(Begin { token, model });
+
 /// What a consumer says to a Job object at the end of a delivery; the answer follows, raw.
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize)]
 pub(super) struct Settle {
     pub(super) token: Token,
     pub(super) settlement: Settlement,
 }
 
+json::object!(Settle { token, settlement });
+
 /// A Job object's answer to a caller that takes its job back.
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Cancellation {
     /// There is no such job for this caller.
@@ -71,6 +77,13 @@ pub(super) enum Cancellation {
     /// The same, but KV has not forgotten it yet.
     Withdrawing,
 }
+
+json::choice!(Cancellation {
+    "unknown" => Unknown,
+    "cancelled" => Cancelled(published),
+    "erased" => Erased,
+    "withdrawing" => Withdrawing,
+});
 
 impl<'a> JobStub<'a> {
     pub(super) fn new(env: &'a Env, id: &JobId) -> Self {
@@ -122,7 +135,7 @@ impl<'a> JobStub<'a> {
         ask(self.env, JOB_BINDING, &self.name, "status", wire::encode(&question)?, patience).await
     }
 
-    async fn ask<T: DeserializeOwned>(&self, operation: &str, body: Vec<u8>) -> Result<T, ObjectError> {
+    async fn ask<T: json::FromJson>(&self, operation: &str, body: Vec<u8>) -> Result<T, ObjectError> {
         ask(self.env, JOB_BINDING, &self.name, operation, body, PATIENCE).await
     }
 }
@@ -134,7 +147,7 @@ pub(super) struct GateStub<'a> {
 }
 
 /// A question to a gate.
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum GateQuestion {
     Permit { priority: Priority },
@@ -143,6 +156,14 @@ pub(super) enum GateQuestion {
     Report { permit: Option<PermitId>, report: Report, backoff: BackoffSettings },
     Status,
 }
+
+json::choice!(GateQuestion {
+    "permit" => Permit { priority },
+    "renew" => Renew { permit },
+    "content" => Content { permit },
+    "report" => Report { permit, report, backoff },
+    "status" => Status,
+});
 
 impl<'a> GateStub<'a> {
     pub(super) const fn new(env: &'a Env, model: &'a str) -> Self {
@@ -174,7 +195,7 @@ impl<'a> GateStub<'a> {
         self.ask(&GateQuestion::Status).await
     }
 
-    async fn ask<T: DeserializeOwned>(&self, question: &GateQuestion) -> Result<T, ObjectError> {
+    async fn ask<T: json::FromJson>(&self, question: &GateQuestion) -> Result<T, ObjectError> {
         let body = wire::encode(question)?;
         match ask(self.env, GATE_BINDING, self.model, "gate", body.clone(), GATE_PATIENCE).await {
             Err(ObjectError::Silent | ObjectError::Failed(_)) => {
@@ -185,7 +206,7 @@ impl<'a> GateStub<'a> {
     }
 }
 
-async fn ask<T: DeserializeOwned>(
+async fn ask<T: json::FromJson>(
     env: &Env,
     binding: &str,
     name: &str,

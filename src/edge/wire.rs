@@ -1,17 +1,19 @@
 //! How the Worker and its objects talk: a line of JSON, and where there is one a raw text after it. A text of megabytes is
 //! then neither quoted nor parsed on its way.
-//!
-//! JSON is read from text only, never from bytes: serde generates its parsers once per kind of input, and each kind costs
-//! the Wasm some hundred kilobytes.
 
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 use worker::Result;
 
+use crate::json::{self, FromJson};
+
 /// Reads one value.
-pub(super) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
-    let text = std::str::from_utf8(bytes).map_err(|error| error.to_string())?;
-    Ok(serde_json::from_str(text)?)
+pub(super) fn decode<T: FromJson>(bytes: &[u8]) -> Result<T> {
+    parse(std::str::from_utf8(bytes).map_err(|error| error.to_string())?)
+}
+
+/// Reads one value.
+pub(super) fn parse<T: FromJson>(text: &str) -> Result<T> {
+    Ok(json::read(text).map_err(|error| error.to_string())?)
 }
 
 /// Writes one value.

@@ -1,14 +1,13 @@
 //! What travels through a queue: which job, and which of its turns. The request itself stays in the Job object, since a
 //! message carries 128 KB and a request up to 8 MB.
 
-use serde::{Deserialize, Serialize};
-use serde_json::error::Category;
+use serde::Serialize;
 
 use super::id::JobId;
+use crate::json;
 
 /// One turn of one job. A turn is a scheduled delivery; a message for an old turn is stale and harmless.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Envelope {
     v: u32,
     /// The job.
@@ -17,13 +16,15 @@ pub struct Envelope {
     pub turn: u64,
 }
 
+json::object!(only Envelope { v, job, turn });
+
 /// The message is none of ours, or of a version that this Worker does not know.
 #[derive(Debug, thiserror::Error)]
 pub enum EnvelopeError {
     /// Not the JSON of an envelope. What it holds is not repeated: it may be anything, of any length, and the error is
     /// logged.
-    #[error("not an envelope: {} at line {} column {}", what(.0), .0.line(), .0.column())]
-    Malformed(#[from] serde_json::Error),
+    #[error("not an envelope: {}", what(.0))]
+    Malformed(#[from] json::Unreadable),
     /// From another version of the Worker.
     #[error("envelope version {0} is not known to this Worker")]
     UnknownVersion(u32),
@@ -41,7 +42,7 @@ impl Envelope {
     /// # Errors
     /// If the body is no envelope, or one of an unknown version.
     pub fn decode(body: &str) -> Result<Self, EnvelopeError> {
-        let envelope: Self = serde_json::from_str(body)?;
+        let envelope: Self = json::read(body)?;
         if envelope.v == VERSION { Ok(envelope) } else { Err(EnvelopeError::UnknownVersion(envelope.v)) }
     }
 
@@ -52,11 +53,10 @@ impl Envelope {
     }
 }
 
-fn what(error: &serde_json::Error) -> &'static str {
-    match error.classify() {
-        Category::Eof => "it breaks off",
-        Category::Data => "it has another shape",
-        Category::Syntax | Category::Io => "it is not JSON",
+fn what(error: &json::Unreadable) -> String {
+    match error {
+        json::Unreadable::Malformed(error) => format!("it is not JSON: {error}"),
+        json::Unreadable::Unfit(_) => "it has another shape".to_owned(),
     }
 }
 
@@ -78,7 +78,7 @@ mod tests {
         let job = JobId::random(7);
         for (body, reason) in [
             (String::new(), "breaks off"),
-            ("Dear Claude".into(), "not JSON at line 1 column 1"),
+            ("Dear Claude".into(), "at line 1 column 1"),
             ("[]".into(), "another shape"),
             (r#""secret""#.into(), "another shape"),
             (r#"{"v":1,"job":"secret","turn":1}"#.into(), "another shape"),

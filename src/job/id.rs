@@ -8,12 +8,14 @@ use std::fmt;
 use std::str::FromStr;
 
 use hmac::{Hmac, KeyInit, Mac};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use sha2::Sha256;
 
+use crate::json;
+
 /// A job's public name: `job_` and 32 hexadecimal digits.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(into = "String")]
 pub struct JobId(u128);
 
 impl JobId {
@@ -62,11 +64,10 @@ impl FromStr for JobId {
     }
 }
 
-impl TryFrom<String> for JobId {
-    type Error = InvalidJobId;
-
-    fn try_from(text: String) -> Result<Self, InvalidJobId> {
-        text.parse()
+impl json::FromJson for JobId {
+    fn read(json: json::Json<'_>, faults: &mut json::Faults) -> Option<Self> {
+        let id = json.string().unwrap_or_default().parse();
+        id.map_err(|InvalidJobId| faults.add(format!("must be a job id: {InvalidJobId}"))).ok()
     }
 }
 

@@ -9,7 +9,7 @@
 
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::history::{self, Entry};
 use super::id::JobId;
@@ -17,13 +17,14 @@ use super::schedule::{Announcement, Publication, Timing};
 use super::settlement::{Ending, Settlement, Then};
 use super::spec::Spec;
 use super::state::{FailReason, State};
+use crate::json;
 use crate::policy::answer::HoldReason;
 use crate::policy::presets::Preset;
 use crate::policy::priority::Priority;
 use crate::policy::time::{Timestamp, millis};
 
 /// Everything that is known of a job, but for its request and its answer, which are kept beside it, raw.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Record {
     v: u32,
     /// The job's name.
@@ -65,19 +66,49 @@ pub struct Record {
     pub(super) publication: Publication,
 }
 
+json::object!(Record {
+    v,
+    id,
+    client,
+    spec,
+    fingerprint,
+    state,
+    revision,
+    attempts,
+    calls,
+    uncounted_calls,
+    history,
+    created_at,
+    updated_at,
+    deadline_at,
+    finished_at,
+    erased,
+    turn,
+    wake_at,
+    nudges,
+    announcement,
+    lease,
+    last_token,
+    publication
+});
+
 /// Proof of a claim; a later claim makes it void.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(transparent)]
 pub struct Token(u64);
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+json::transparent!(Token);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Lease {
     token: Token,
     pub(super) until: Timestamp,
 }
 
+json::object!(Lease { token, until });
+
 /// The answer to a message that wants its turn.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Claim {
     /// The turn is yours.
@@ -91,6 +122,14 @@ pub enum Claim {
     /// The turn has not come yet (a wait longer than a queue can delay): acknowledge, it is sent again.
     Early,
 }
+
+json::choice!(Claim {
+    "claimed" => Claimed(claimed),
+    "finished" => Finished,
+    "stale_turn" => StaleTurn,
+    "leased" => Leased,
+    "early" => Early,
+});
 
 impl Claim {
     /// The stable name.
@@ -107,7 +146,7 @@ impl Claim {
 }
 
 /// What a consumer needs to know of the job it has claimed.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Claimed {
     /// The fencing token.
     pub token: Token,
@@ -129,8 +168,10 @@ pub struct Claimed {
     pub waited: Option<Waited>,
 }
 
+json::object!(Claimed { token, model, priority, preset, betas, attempts, counted_calls, remaining_ms, waited });
+
 /// A wait that is over.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Waited {
     /// What was drawn or asked for, in milliseconds; `None` for a wait without a bucket.
     pub computed_ms: Option<u64>,
@@ -138,9 +179,10 @@ pub struct Waited {
     pub real_ms: u64,
 }
 
+json::object!(Waited { computed_ms, real_ms });
+
 /// The answer to a consumer that is about to call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Begun {
     /// Call.
     Go,
@@ -148,9 +190,13 @@ pub enum Begun {
     Void,
 }
 
+json::names!(Begun {
+    Go => "go",
+    Void => "void",
+});
+
 /// The answer to a consumer that is still calling.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Renewal {
     /// Go on.
     Renewed,
@@ -160,15 +206,25 @@ pub enum Renewal {
     Cancelled,
 }
 
+json::names!(Renewal {
+    Renewed => "renewed",
+    Fenced => "fenced",
+    Cancelled => "cancelled",
+});
+
 /// The answer to a settlement.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Settled {
     /// Written.
     Stored,
     /// Not written: the claim is void, or the job is over.
     Void,
 }
+
+json::names!(Settled {
+    Stored => "stored",
+    Void => "void",
+});
 
 impl Record {
     /// A job as it is when it has just been submitted: turn 1 is due at once.

@@ -10,10 +10,11 @@
 
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::envelope::Envelope;
 use super::record::Record;
+use crate::json;
 use crate::policy::priority::Priority;
 use crate::policy::time::{Timestamp, millis};
 
@@ -52,7 +53,7 @@ pub enum Effect {
 }
 
 /// Whether the current turn's message is in the queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Announcement {
     /// To be sent at this moment, after so many failures.
@@ -61,6 +62,11 @@ pub(super) enum Announcement {
     Sent { at: Timestamp },
 }
 
+json::choice!(Announcement {
+    "due" => Due { at, failures },
+    "sent" => Sent { at },
+});
+
 impl Announcement {
     pub(super) const fn due(at: Timestamp) -> Self {
         Self::Due { at, failures: 0 }
@@ -68,7 +74,7 @@ impl Announcement {
 }
 
 /// Whether KV has the finished job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Publication {
     /// There is nothing to publish, or it is gone.
@@ -80,6 +86,13 @@ pub(super) enum Publication {
     /// To be deleted at this moment, after so many failures.
     Withdrawing { at: Timestamp, failures: u32 },
 }
+
+json::choice!(Publication {
+    "nothing" => Nothing,
+    "due" => Due { at, failures },
+    "published" => Published,
+    "withdrawing" => Withdrawing { at, failures },
+});
 
 impl Publication {
     pub(super) const fn due(at: Timestamp) -> Self {

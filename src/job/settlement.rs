@@ -1,23 +1,26 @@
 //! How a delivery ends: what the consumer reports to the Job object, as data.
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::state::FailReason;
+use crate::json;
 use crate::policy::answer::HoldReason;
 use crate::policy::cause::Cause;
 
 /// The end of one delivery.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Settlement {
     /// The call that failed in this delivery, if one did.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub failed_call: Option<FailedCall>,
     /// What comes next.
     pub then: Then,
 }
 
+json::object!(Settlement { failed_call, then });
+
 /// A call that failed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct FailedCall {
     /// The model that was called.
     pub model: String,
@@ -35,8 +38,10 @@ pub struct FailedCall {
     pub computed_wait_ms: Option<u64>,
 }
 
+json::object!(FailedCall { model, cause, status, request_id, costs_attempt, costs_call, computed_wait_ms });
+
 /// What comes after a delivery.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Then {
     /// Another turn after a failed call.
@@ -57,8 +62,14 @@ pub enum Then {
     End(Ending),
 }
 
+json::choice!(Then {
+    "retry" => Retry { cause, wait_ms },
+    "hold" => Hold { reason, wait_ms },
+    "end" => End(ending),
+});
+
 /// How a job ends; the answer itself travels beside it, raw.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ending {
     /// With an answer.
@@ -78,6 +89,11 @@ pub enum Ending {
         message: String,
     },
 }
+
+json::choice!(Ending {
+    "done" => Done { model_used },
+    "failed" => Failed { reason, cause, error_type, message },
+});
 
 impl Then {
     /// The stable name, for logs.

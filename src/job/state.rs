@@ -7,13 +7,14 @@
 //! ```
 //! Terminal states never change; a state never moves backwards except into `retrying` and `held`, and on from there.
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
+use crate::json;
 use crate::policy::answer::HoldReason;
 use crate::policy::cause::Cause;
 
 /// A job's state, with its data.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
     /// Stored, and not called yet.
@@ -48,10 +49,10 @@ pub enum State {
         /// The stable code.
         reason: FailReason,
         /// Why the last call failed, if there was one.
-        #[serde(skip_serializing_if = "Option::is_none", default)]
+        #[serde(skip_serializing_if = "Option::is_none")]
         cause: Option<Cause>,
         /// The upstream's error type, where it gave one.
-        #[serde(skip_serializing_if = "Option::is_none", default)]
+        #[serde(skip_serializing_if = "Option::is_none")]
         error_type: Option<String>,
         /// A sentence that a person can read.
         message: String,
@@ -59,6 +60,17 @@ pub enum State {
     /// The app took it back.
     Cancelled,
 }
+
+json::choice!(State {
+    "received" => Received,
+    "generating" => Generating { model },
+    "refining" => Refining { model },
+    "retrying" => Retrying { cause },
+    "held" => Held { reason },
+    "done" => Done { model_used },
+    "failed" => Failed { reason, cause, error_type, message },
+    "cancelled" => Cancelled,
+});
 
 impl State {
     /// Whether nothing can change any more.
@@ -93,7 +105,7 @@ impl State {
 }
 
 /// Why a job failed: a stable code.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FailReason {
     /// Every attempt, or every call that one job may make, has been used.
@@ -103,6 +115,12 @@ pub enum FailReason {
     /// The upstream refused the request itself; the cause says how.
     Refused(Cause),
 }
+
+json::choice!(FailReason {
+    "attempts_exhausted" => AttemptsExhausted,
+    "deadline_exceeded" => DeadlineExceeded,
+    "refused" => Refused(cause),
+});
 
 impl FailReason {
     /// The stable name: for a refusal, its cause's.

@@ -4,19 +4,30 @@
 
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::backoff::Wait;
 use super::breaker::Transition;
 use super::cause::Cause;
+use crate::json;
 
 /// Names one permit. Rises by one per grant and stays far below 2^53, so that JavaScript can carry it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(transparent)]
 pub struct PermitId(pub u64);
 
+impl std::str::FromStr for PermitId {
+    type Err = std::num::ParseIntError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        text.parse().map(Self)
+    }
+}
+
+json::transparent!(PermitId);
+
 /// The answer to "may I call?".
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Decision {
     /// Call now; renew the permit, report with it.
@@ -32,6 +43,12 @@ pub enum Decision {
     },
 }
 
+json::choice!(Decision {
+    "granted" => Granted(permit),
+    "probe" => Probe(permit),
+    "not_before" => NotBefore { after, reason },
+});
+
 impl Decision {
     /// The permit, if there is one.
     #[must_use]
@@ -44,8 +61,7 @@ impl Decision {
 }
 
 /// Why a job is held. The name in snake case is log field, metric label and API code in one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum HoldReason {
     /// The breaker is open.
     BreakerOpen,
@@ -65,25 +81,19 @@ pub enum HoldReason {
     DeliveryLost,
 }
 
-impl HoldReason {
-    /// The stable name.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::BreakerOpen => "breaker_open",
-            Self::ProbeInFlight => "probe_in_flight",
-            Self::RetryAfter => "retry_after",
-            Self::SpendCap => "spend_cap",
-            Self::InFlightLimit => "in_flight_limit",
-            Self::GateUnavailable => "gate_unavailable",
-            Self::DeliveryBudget => "delivery_budget",
-            Self::DeliveryLost => "delivery_lost",
-        }
-    }
-}
+json::names!(HoldReason {
+    BreakerOpen => "breaker_open",
+    ProbeInFlight => "probe_in_flight",
+    RetryAfter => "retry_after",
+    SpendCap => "spend_cap",
+    InFlightLimit => "in_flight_limit",
+    GateUnavailable => "gate_unavailable",
+    DeliveryBudget => "delivery_budget",
+    DeliveryLost => "delivery_lost",
+});
 
 /// How a call ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Report {
     /// A complete answer.
@@ -101,8 +111,14 @@ pub enum Report {
     Abandoned,
 }
 
+json::choice!(Report {
+    "success" => Success,
+    "failure" => Failure { cause, after_content, retry_after },
+    "abandoned" => Abandoned,
+});
+
 /// What the gate makes of a report.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Verdict {
     /// What the cause's bucket says about the job's next call; `None` if the cause is never retried.
     pub wait: Option<Wait>,
@@ -115,11 +131,15 @@ pub struct Verdict {
     pub transition: Option<Transition>,
 }
 
+json::object!(Verdict { wait, held, costs_attempt, transition });
+
 /// How long a job is held, and why.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Held {
     /// How long from now.
     pub after: Duration,
     /// Why.
     pub reason: HoldReason,
 }
+
+json::object!(Held { after, reason });

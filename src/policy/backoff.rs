@@ -21,15 +21,15 @@
 
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::cause::Class;
 use super::settings::{Backoff, BackoffSettings};
 use super::time::{Timestamp, millis, whole_seconds};
+use crate::json;
 
 /// How a wait is drawn; the formulas are in the module's table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Jitter {
     /// Anywhere up to the raw wait: spreads best.
     Full,
@@ -40,6 +40,13 @@ pub enum Jitter {
     /// The raw wait and up to 2 s more.
     Additive,
 }
+
+json::names!(Jitter {
+    Full => "full",
+    Equal => "equal",
+    Decorrelated => "decorrelated",
+    Additive => "additive",
+});
 
 impl Backoff {
     /// The wait before jitter, `min(cap, base · 2^failures)`.
@@ -85,7 +92,7 @@ pub fn obey(retry_after: Duration, rng: &mut fastrand::Rng) -> Duration {
 }
 
 /// One kind of failure, as the whole fleet sees it (B1).
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Bucket {
     failures: u32,
     last_failure: Option<Timestamp>,
@@ -95,6 +102,8 @@ pub struct Bucket {
     /// The cap of the job that failed last.
     cap_ms: u32,
 }
+
+json::object!(Bucket { failures, last_failure, raised_at, current_wait_ms, cap_ms });
 
 impl Bucket {
     /// How many failures weigh on the next wait.
@@ -161,8 +170,7 @@ pub struct BucketStatus {
 }
 
 /// Which bucket a wait comes from; its snake-case name is log field and metric label.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BucketName {
     /// 429.
     RateLimited,
@@ -172,20 +180,14 @@ pub enum BucketName {
     Transient,
 }
 
-impl BucketName {
-    /// The stable name.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::RateLimited => "rate_limited",
-            Self::Overloaded => "overloaded",
-            Self::Transient => "transient",
-        }
-    }
-}
+json::names!(BucketName {
+    RateLimited => "rate_limited",
+    Overloaded => "overloaded",
+    Transient => "transient",
+});
 
 /// How long a failed job waits, and why (B10: all of it is logged).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Wait {
     /// Whose count it was drawn from.
     pub bucket: BucketName,
@@ -199,6 +201,8 @@ pub struct Wait {
     pub wanted: Duration,
 }
 
+json::object!(Wait { bucket, failures, computed, floor, wanted });
+
 impl Wait {
     /// The wait in whole seconds, at least 1: what a queue can do.
     #[must_use]
@@ -208,12 +212,14 @@ impl Wait {
 }
 
 /// The gate's buckets (B1).
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Buckets {
     rate_limited: Bucket,
     overloaded: Bucket,
     transient: Bucket,
 }
+
+json::object!(Buckets { rate_limited, overloaded, transient });
 
 impl Buckets {
     /// Counts a failure in its own bucket and draws its wait; `None` for a class that is never retried (B5).

@@ -34,17 +34,17 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::answer::PermitId;
 use super::cause::Cause;
 use super::settings::BreakerSettings;
 use super::time::Timestamp;
 use super::window::{Counts, Window, wilson_lower_bound};
+use crate::json;
 
 /// Nygard's three states.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum State {
     /// Serving.
     Closed,
@@ -54,9 +54,14 @@ pub enum State {
     HalfOpen,
 }
 
+json::names!(State {
+    Closed => "closed",
+    Open => "open",
+    HalfOpen => "half_open",
+});
+
 /// Why the breaker moved. The name in snake case is log field and metric label.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Why {
     /// Trip rule 1.
     FailureRate,
@@ -72,8 +77,17 @@ pub enum Why {
     ProbeFailed,
 }
 
+json::names!(Why {
+    FailureRate => "failure_rate",
+    FailuresOverTime => "failures_over_time",
+    FailuresInARow => "failures_in_a_row",
+    CooldownOver => "cooldown_over",
+    ProbeSucceeded => "probe_succeeded",
+    ProbeFailed => "probe_failed",
+});
+
 /// One move of the breaker.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Transition {
     /// What it was.
     pub from: State,
@@ -82,6 +96,8 @@ pub struct Transition {
     /// Why.
     pub why: Why,
 }
+
+json::object!(Transition { from, to, why });
 
 /// What the breaker says to a call that wants to start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,8 +127,7 @@ pub const fn counts(cause: Cause) -> bool {
 }
 
 /// The breaker's state.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Breaker {
     phase: Phase,
     since: Timestamp,
@@ -121,7 +136,9 @@ pub struct Breaker {
     history: VecDeque<Past>,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+json::object!(default Breaker { phase, since, window, run, history });
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Phase {
     #[default]
@@ -134,8 +151,14 @@ enum Phase {
     },
 }
 
+json::choice!(Phase {
+    "closed" => Closed,
+    "open" => Open { for_ms },
+    "half_open" => HalfOpen { probe },
+});
+
 /// Failures with no success between.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 struct Run {
     failures: u32,
     /// When the first of them was reported.
@@ -144,14 +167,23 @@ struct Run {
     first: Option<PermitId>,
 }
 
+json::object!(Run { failures, since, first });
+
 /// One move, and when it was.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Past {
     /// When.
     pub at: Timestamp,
     /// What.
     #[serde(flatten)]
     pub transition: Transition,
+}
+
+impl json::FromJson for Past {
+    fn read(json: json::Json<'_>, faults: &mut json::Faults) -> Option<Self> {
+        let (at, transition) = (json.fields(faults)?.read("at", faults), Transition::read(json, faults));
+        Some(Self { at: at?, transition: transition? })
+    }
 }
 
 impl Breaker {

@@ -4,11 +4,10 @@
 //! (wait, route around). Everything else is either transient, and tried again, or final (B5). The table of status codes and
 //! bodies that lead to each cause is in `claude::failure`.
 
-use serde::{Deserialize, Serialize};
+use crate::json;
 
 /// Why an upstream call did not end in an answer. The name in snake case is log field, metric label and API code in one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Cause {
     /// 529, or `overloaded_error` in a 200 stream: the platform has no capacity.
     Overloaded,
@@ -52,6 +51,29 @@ pub enum Cause {
     Rejected,
 }
 
+json::names!(Cause {
+    Overloaded => "overloaded",
+    RateLimited => "rate_limited",
+    Acceleration => "acceleration",
+    SpendCap => "spend_cap",
+    ServerError => "server_error",
+    UpstreamTimeout => "upstream_timeout",
+    Conflict => "conflict",
+    ConnectionFailed => "connection_failed",
+    HeadersTimeout => "headers_timeout",
+    IdleTimeout => "idle_timeout",
+    TotalTimeout => "total_timeout",
+    Truncated => "truncated",
+    MalformedAnswer => "malformed_answer",
+    InvalidRequest => "invalid_request",
+    AuthenticationFailed => "authentication_failed",
+    BillingFailed => "billing_failed",
+    PermissionDenied => "permission_denied",
+    NotFound => "not_found",
+    RequestTooLarge => "request_too_large",
+    Rejected => "rejected",
+});
+
 /// What a cause asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
@@ -91,33 +113,6 @@ impl Cause {
             | Self::NotFound
             | Self::RequestTooLarge
             | Self::Rejected => Class::Final,
-        }
-    }
-
-    /// The stable name.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Overloaded => "overloaded",
-            Self::RateLimited => "rate_limited",
-            Self::Acceleration => "acceleration",
-            Self::SpendCap => "spend_cap",
-            Self::ServerError => "server_error",
-            Self::UpstreamTimeout => "upstream_timeout",
-            Self::Conflict => "conflict",
-            Self::ConnectionFailed => "connection_failed",
-            Self::HeadersTimeout => "headers_timeout",
-            Self::IdleTimeout => "idle_timeout",
-            Self::TotalTimeout => "total_timeout",
-            Self::Truncated => "truncated",
-            Self::MalformedAnswer => "malformed_answer",
-            Self::InvalidRequest => "invalid_request",
-            Self::AuthenticationFailed => "authentication_failed",
-            Self::BillingFailed => "billing_failed",
-            Self::PermissionDenied => "permission_denied",
-            Self::NotFound => "not_found",
-            Self::RequestTooLarge => "request_too_large",
-            Self::Rejected => "rejected",
         }
     }
 }

@@ -23,7 +23,7 @@
 
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::answer::{Decision, Held, HoldReason, PermitId, Report, Verdict};
 use super::backoff::{Buckets, Wait};
@@ -36,10 +36,10 @@ use super::settings::{BackoffSettings, GateSettings};
 use super::sleepers::Sleepers;
 use super::status::{GateStatus, PastStatus};
 use super::time::{Timestamp, whole_seconds};
+use crate::json;
 
 /// The gate's whole state.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Gate {
     breaker: Breaker,
     holds: Holds,
@@ -47,6 +47,8 @@ pub struct Gate {
     buckets: Buckets,
     sleepers: Sleepers,
 }
+
+json::object!(default Gate { breaker, holds, in_flight, buckets, sleepers });
 
 /// Where a report comes from.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -23,13 +23,14 @@
 
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::answer::{HoldReason, PermitId};
 use super::time::Timestamp;
+use crate::json;
 
 /// One reason to hold everyone.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Hold {
     /// Nobody is held.
@@ -46,13 +47,20 @@ pub enum Hold {
     Trying(PermitId),
 }
 
+json::choice!(Hold {
+    "free" => Free,
+    "until" => Until { at, unsure },
+    "trying" => Trying(permit),
+});
+
 /// Both of them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Holds {
     retry_after: Hold,
     spend_cap: Hold,
 }
+
+json::object!(default Holds { retry_after, spend_cap });
 
 /// What the holds say to a call that wants to start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

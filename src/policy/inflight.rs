@@ -18,15 +18,16 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::answer::PermitId;
 use super::priority::Priority;
 use super::settings::{MAX_IN_FLIGHT, PaceSettings};
 use super::time::{Timestamp, millis};
+use crate::json;
 
 /// One call on its way. Short names and left-out defaults: there may be hundreds, and the state is one value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Permit {
     /// When it was granted.
     #[serde(rename = "g")]
@@ -34,19 +35,20 @@ pub struct Permit {
     #[serde(rename = "e")]
     expires: Timestamp,
     /// For whom.
-    #[serde(rename = "p", default, skip_serializing_if = "is_default")]
+    #[serde(rename = "p", skip_serializing_if = "is_default")]
     pub priority: Priority,
     /// Whether first content has come.
-    #[serde(rename = "c", default, skip_serializing_if = "is_default")]
+    #[serde(rename = "c", skip_serializing_if = "is_default")]
     pub content: bool,
     /// Whether it was granted before a trip.
-    #[serde(rename = "s", default, skip_serializing_if = "is_default")]
+    #[serde(rename = "s", skip_serializing_if = "is_default")]
     pub straggler: bool,
 }
 
+json::object!(Permit { granted as "g", expires as "e", priority as "p" = Priority::default(), content as "c" = false, straggler as "s" = false });
+
 /// The permits and the limit.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct InFlight {
     permits: BTreeMap<PermitId, Permit>,
     last_id: u64,
@@ -60,6 +62,8 @@ pub struct InFlight {
     first_content_ms: u32,
     call_ms: u32,
 }
+
+json::object!(default InFlight { permits, last_id, limit, careful, last_cut, served, first_content_ms, call_ms });
 
 impl InFlight {
     /// How many calls may be in flight.
@@ -200,12 +204,14 @@ impl InFlight {
 }
 
 /// The most calls that were being answered at the same time, of this half-minute and the one before.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 struct Served {
     half_minute: u64,
     now: u32,
     before: u32,
 }
+
+json::object!(Served { half_minute, now, before });
 
 impl Served {
     fn note(&mut self, served: u32, now: Timestamp) {

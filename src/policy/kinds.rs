@@ -5,17 +5,20 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
+
+use crate::json;
 
 /// What a kind allows.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Kind {
     /// Whether the fallback model may answer instead (A6).
     pub fallback: bool,
     /// What happens after the last attempt (A5, stage 3).
     pub when_exhausted: WhenExhausted,
 }
+
+json::object!(only default Kind { fallback, when_exhausted });
 
 impl Default for Kind {
     fn default() -> Self {
@@ -24,8 +27,7 @@ impl Default for Kind {
 }
 
 /// What happens to a job whose attempts are used up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhenExhausted {
     /// Ask whether it may wait.
     Ask,
@@ -34,6 +36,12 @@ pub enum WhenExhausted {
     /// Fail.
     Fail,
 }
+
+json::names!(WhenExhausted {
+    Ask => "ask",
+    Defer => "defer",
+    Fail => "fail",
+});
 
 /// The kinds that a deployment knows, by name.
 #[derive(Clone, Debug, PartialEq, Eq)]

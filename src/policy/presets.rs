@@ -1,12 +1,10 @@
 //! Backoff presets (B6): how patient a job is, in one word.
 
-use serde::{Deserialize, Serialize};
-
 use super::settings::{Backoff, BackoffSettings};
+use crate::json;
 
 /// A preset's name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Preset {
     /// Somebody waits: short waits, five attempts.
     Realtime,
@@ -15,6 +13,12 @@ pub enum Preset {
     /// Nobody waits today: long waits, ten attempts.
     Offline,
 }
+
+json::names!(Preset {
+    Realtime => "realtime",
+    Batch => "batch",
+    Offline => "offline",
+});
 
 impl Preset {
     /// Attempts before a job is exhausted.

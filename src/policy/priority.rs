@@ -1,10 +1,9 @@
 //! How urgent a job is (B8).
 
-use serde::{Deserialize, Serialize};
+use crate::json;
 
 /// How urgent a job is. Each priority has a queue of its own; the ladder and the shares of the in-flight limit follow it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Priority {
     /// A person waits for it: the primary model only.
     High,
@@ -15,14 +14,8 @@ pub enum Priority {
     Low,
 }
 
-impl Priority {
-    /// The stable name.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::High => "high",
-            Self::Medium => "medium",
-            Self::Low => "low",
-        }
-    }
-}
+json::names!(Priority {
+    High => "high",
+    Medium => "medium",
+    Low => "low",
+});

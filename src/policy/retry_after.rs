@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::time::Timestamp;
+use crate::json::decimal;
 
 /// The wait asked for by the headers, `retry-after-ms` first; `None` if neither makes sense.
 ///
@@ -11,8 +12,8 @@ use super::time::Timestamp;
 #[must_use]
 pub fn parse(retry_after_ms: Option<&str>, retry_after: Option<&str>, now: Timestamp) -> Option<Duration> {
     let number = |text: &str, unit_ms: f64| {
-        let value: f64 = text.trim().parse().ok()?;
-        (value.is_finite() && value >= 0.0).then(|| Duration::from_millis((value * unit_ms).min(MAX_MS) as u64))
+        let value = decimal(text.trim()).filter(|value| *value >= 0.0)?;
+        Some(Duration::from_millis((value * unit_ms).min(MAX_MS) as u64))
     };
     let date = |text: &str| {
         let at = httpdate::parse_http_date(text.trim()).ok()?;
@@ -62,6 +63,9 @@ mod tests {
 
     #[test]
     fn an_absurd_hint_is_capped_instead_of_overflowing() {
-        assert!(parse(None, Some("1e300"), NOW).is_some_and(|wait| wait.as_secs() < u64::MAX / 1000));
+        for digits in [20, 300, 400] {
+            let wait = parse(None, Some(&"9".repeat(digits)), NOW);
+            assert_eq!(wait, Some(Duration::from_millis(MAX_MS as u64)), "{digits} digits");
+        }
     }
 }

@@ -9,16 +9,16 @@
 
 use std::time::Duration;
 
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::Serialize;
 
 use super::backoff::Jitter;
+use crate::json;
 
 /// What is wrong with a value: its key, relative to the object that was validated, and what is allowed.
 pub type Problem = (String, String);
 
 /// The breaker's settings (A7; requirements, "What the sources get wrong", 3).
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct BreakerSettings {
     /// Length of the window that the failure rate is judged over. Seconds, 1–3600, default 60 (A7).
     pub window_seconds: u32,
@@ -42,6 +42,8 @@ pub struct BreakerSettings {
     /// How long a probe lives without being renewed; then another may. Seconds, 1–3600, default 120.
     pub probe_lease_seconds: u32,
 }
+
+json::object!(only default BreakerSettings { window_seconds, minimum_calls, failure_rate_percent, confidence_z, consecutive_failures, consecutive_seconds, consecutive_hard, open_seconds, open_jitter_percent, probe_lease_seconds });
 
 impl Default for BreakerSettings {
     fn default() -> Self {
@@ -69,7 +71,7 @@ impl BreakerSettings {
         problems.range("minimum_calls", self.minimum_calls, 1, 10_000);
         problems.range("failure_rate_percent", self.failure_rate_percent, 1, 100);
         if !(0.0..=10.0).contains(&self.confidence_z) {
-            problems.add("confidence_z", format!("must be a number from 0 to 10, is {}", self.confidence_z));
+            problems.add("confidence_z", "must be a number from 0 to 10".to_owned());
         }
         problems.range("consecutive_failures", self.consecutive_failures, 1, 10_000);
         problems.range("consecutive_seconds", self.consecutive_seconds, 0, 3600);
@@ -92,6 +94,15 @@ pub struct Backoff {
     pub jitter: Jitter,
 }
 
+json::object!(only default Backoff { base_ms, cap_ms, jitter });
+
+/// What is none of the others is transient.
+impl Default for Backoff {
+    fn default() -> Self {
+        TRANSIENT
+    }
+}
+
 impl Backoff {
     /// Everything that is wrong.
     #[must_use]
@@ -104,19 +115,17 @@ impl Backoff {
 }
 
 /// The buckets' settings: one for the own rate, one for the platform's load (B1, B2), one for everything else that passes.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct BackoffSettings {
     /// 429. Default: base 1 s, cap 30 s, equal (B2).
-    #[serde(deserialize_with = "rate_limited")]
     pub rate_limited: Backoff,
     /// 529. Default: base 2 s, cap 120 s, full (B2).
-    #[serde(deserialize_with = "overloaded")]
     pub overloaded: Backoff,
     /// 5xx, connections, timeouts. Default: base 1 s, cap 60 s, full.
-    #[serde(deserialize_with = "transient")]
     pub transient: Backoff,
 }
+
+json::object!(only default BackoffSettings { rate_limited, overloaded, transient });
 
 const RATE_LIMITED: Backoff = Backoff { base_ms: 1_000, cap_ms: 30_000, jitter: Jitter::Equal };
 const OVERLOADED: Backoff = Backoff { base_ms: 2_000, cap_ms: 120_000, jitter: Jitter::Full };
@@ -142,8 +151,7 @@ impl BackoffSettings {
 }
 
 /// How fast the gate lets calls through.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PaceSettings {
     /// Calls per minute towards the model (B9); null: no limit of ours. 1–1000000.
     pub calls_per_minute: Option<u32>,
@@ -154,6 +162,8 @@ pub struct PaceSettings {
     /// Calls in flight before anything is known. 1–512, default 8.
     pub start_in_flight: u32,
 }
+
+json::object!(only default PaceSettings { calls_per_minute, burst, max_in_flight, start_in_flight });
 
 impl Default for PaceSettings {
     fn default() -> Self {
@@ -181,14 +191,15 @@ impl PaceSettings {
 }
 
 /// When the primary counts as degraded (B7).
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DegradedSettings {
     /// Overloads in a row. 1–1000, default 5 (B7: 5–8 is sensible).
     pub consecutive_overloads: u32,
     /// How often one call tries the primary all the same. Seconds, 1–86400, default 90.
     pub retry_seconds: u32,
 }
+
+json::object!(only default DegradedSettings { consecutive_overloads, retry_seconds });
 
 impl Default for DegradedSettings {
     fn default() -> Self {
@@ -281,44 +292,6 @@ impl Problems {
             self.add(key, format!("must be null or from {low} to {high}, is {}", value.unwrap_or_default()));
         }
     }
-}
-
-/// One bucket as it is written: what is left out keeps that bucket's own default.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct PartialBackoff {
-    #[serde(default, deserialize_with = "given")]
-    base_ms: Option<u32>,
-    #[serde(default, deserialize_with = "given")]
-    cap_ms: Option<u32>,
-    #[serde(default, deserialize_with = "given")]
-    jitter: Option<Jitter>,
-}
-
-/// A key that is there must have a value: `null` is refused.
-fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
-    T::deserialize(deserializer).map(Some)
-}
-
-fn over<'de, D: Deserializer<'de>>(default: Backoff, deserializer: D) -> Result<Backoff, D::Error> {
-    let partial = PartialBackoff::deserialize(deserializer)?;
-    Ok(Backoff {
-        base_ms: partial.base_ms.unwrap_or(default.base_ms),
-        cap_ms: partial.cap_ms.unwrap_or(default.cap_ms),
-        jitter: partial.jitter.unwrap_or(default.jitter),
-    })
-}
-
-fn rate_limited<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Backoff, D::Error> {
-    over(RATE_LIMITED, deserializer)
-}
-
-fn overloaded<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Backoff, D::Error> {
-    over(OVERLOADED, deserializer)
-}
-
-fn transient<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Backoff, D::Error> {
-    over(TRANSIENT, deserializer)
 }
 
 #[cfg(test)]

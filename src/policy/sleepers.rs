@@ -16,17 +16,20 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::time::{Timestamp, millis};
+use crate::json;
 
 /// How many wake when.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
 pub struct Sleepers {
     /// By the step that their wake-up is due in.
     due: BTreeMap<u64, u32>,
 }
+
+json::transparent!(Sleepers { due });
 
 impl Sleepers {
     /// How long one more job sleeps: `until` the moment from which one call is served, then two, four …; then until its turn.

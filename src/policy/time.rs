@@ -2,14 +2,18 @@
 
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
+
+use crate::json;
 
 /// A moment, in milliseconds since the Unix epoch (UTC).
 ///
 /// Arithmetic saturates: clocks run backwards and hints are absurd, and neither may panic.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(transparent)]
 pub struct Timestamp(u64);
+
+json::transparent!(Timestamp);
 
 impl Timestamp {
     /// The moment `ms` milliseconds after the Unix epoch.

@@ -9,13 +9,13 @@
 
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::time::{Timestamp, millis};
+use crate::json;
 
 /// Successes and failures of the last `length`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Window {
     /// The length that the buckets were cut for.
     length_ms: u64,
@@ -23,12 +23,16 @@ pub struct Window {
     buckets: Vec<Bucket>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+json::object!(default Window { length_ms, buckets });
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 struct Bucket {
     start: Timestamp,
     successes: u32,
     failures: u32,
 }
+
+json::object!(Bucket { start, successes, failures });
 
 /// How many calls ended how.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]

@@ -15,20 +15,33 @@ use source::{Found, Path, module_of, paths};
 
 /// Each unit and those that it may use, from the innermost on. `api` is three units: who is calling and how errors look
 /// is below the configuration (which holds the keys), what a submission may be is above it (kinds and limits are set).
-const UNITS: [(&str, &[&str]); 11] = [
-    ("policy", &[]),
-    ("job", &["policy"]),
-    ("claude", &["policy"]),
-    ("telemetry", &["policy", "job"]),
+const UNITS: [(&str, &[&str]); 12] = [
+    ("json", &[]),
+    ("policy", &["json"]),
+    ("job", &["json", "policy"]),
+    ("claude", &["json", "policy"]),
+    ("telemetry", &["json", "policy", "job"]),
     ("api::error", &["claude"]),
-    ("api::auth", &["api::error"]),
-    ("config", &["policy", "job", "api::auth"]),
-    ("api", &["policy", "job", "claude", "api::error", "api::auth", "config"]),
-    ("submission", &["policy", "job", "api", "api::error", "api::auth", "config"]),
-    ("delivery", &["policy", "job", "claude", "config"]),
+    ("api::auth", &["json", "api::error"]),
+    ("config", &["json", "policy", "job", "api::auth"]),
+    ("api", &["json", "policy", "job", "claude", "api::error", "api::auth", "config"]),
+    ("submission", &["json", "policy", "job", "api", "api::error", "api::auth", "config"]),
+    ("delivery", &["json", "policy", "job", "claude", "config"]),
     (
         "edge",
-        &["policy", "job", "claude", "telemetry", "api::error", "api::auth", "config", "api", "submission", "delivery"],
+        &[
+            "json",
+            "policy",
+            "job",
+            "claude",
+            "telemetry",
+            "api::error",
+            "api::auth",
+            "config",
+            "api",
+            "submission",
+            "delivery",
+        ],
     ),
 ];
 

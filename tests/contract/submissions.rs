@@ -109,11 +109,11 @@ fn every_fault_is_found_at_once_whichever_part_it_is_in() {
 #[test]
 fn what_is_no_json_object_is_refused_with_the_place_where_it_stops_being_one() {
     for (body, says) in [
-        (&b""[..], "EOF while parsing"),
+        (&b""[..], "breaks off at line 1 column 1"),
         (b"hello", "line 1 column 1"),
         (b"[]", "expected an object"),
-        (b"{\"kind\":\"tagging\",}", "trailing comma"),
-        (b"{} {}", "trailing characters"),
+        (b"{\"kind\":\"tagging\",}", "expected a name in quotes at line 1 column 19"),
+        (b"{} {}", "something follows the value at line 1 column 4"),
         (b"{\"kind\":\"\xff\"}", "invalid utf-8"),
     ] {
         let error = Submission::parse(body, None, &config()).unwrap_err();

@@ -13,9 +13,7 @@
 //! millions. For the same reason nothing is collected but the top level: messages and blocks are looked at one by one, by
 //! skipping over the text; each level skips over what is inside it again, and skipping is fast and does not recurse.
 
-use serde_json::value::RawValue;
-
-use super::raw::{self, Fields};
+use super::raw::{self, Fields, Json};
 use super::wording::sanitise;
 
 mod shape;
@@ -147,7 +145,7 @@ fn check_messages(json: &str, path: Path<'_>, problems: &mut Problems) {
             problems.add(|| Problem::new(format!("{}.role", path()), r#"must be "user", "assistant" or "system""#));
         }
         let path = || format!("{}.content", path());
-        match fields.get("content").map(RawValue::get) {
+        match fields.get("content").map(Json::get) {
             None => problems.add(|| Problem::new(path(), "is missing")),
             Some(content) if is_empty(content) => {
                 if role.as_deref() == Some("assistant") {

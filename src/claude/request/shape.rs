@@ -100,7 +100,7 @@ pub(super) fn each(
         return;
     }
     let mut index = 0_usize;
-    let walked = raw::for_each_element(json, |element| {
+    let walked = raw::for_each_element(json, &mut |element| {
         check(element.get(), &|| format!("{}[{index}]", path()), problems);
         index += 1;
     });

@@ -256,9 +256,9 @@ proptest! {
         prop_assert_eq!(request.model.as_ref(), Some(&model));
         let call = call_body_prefix(&model) + &request.body_rest + "}";
         let fields = Fields::parse(&call).unwrap();
-        prop_assert_eq!(fields.get("new").map(RawValue::get), Some(value.as_str()));
+        prop_assert_eq!(fields.get("new").map(crate::json::Json::get), Some(value.as_str()));
         prop_assert_eq!(fields.string("model"), Some(model.as_str().into()));
-        prop_assert_eq!(fields.get("stream").map(RawValue::get), Some("true"));
+        prop_assert_eq!(fields.get("stream").map(crate::json::Json::get), Some("true"));
         prop_assert_eq!(fields.0.len(), 5);
         prop_assert_eq!(&parse(&call).unwrap().body_rest, &request.body_rest, "taking apart what was put together");
     }

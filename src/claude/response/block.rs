@@ -15,7 +15,7 @@
 use std::collections::BTreeMap;
 
 use super::super::failure::Failure;
-use super::super::raw::{self, Fields, Object};
+use super::super::raw::{self, Fields, Json, Object};
 
 /// A content block: what `content_block_start` said, and what has been added since.
 #[derive(Debug)]
@@ -94,7 +94,7 @@ impl Block {
             self.start.set(name, raw::quote(&value));
         }
         if !self.input.is_empty() {
-            match serde_json::from_str::<&serde_json::value::RawValue>(&self.input) {
+            match Json::parse(&self.input) {
                 Ok(input) => self.start.set("input", input.get().to_owned()),
                 Err(_) if may_be_cut => {}
                 Err(_) => return Err(Failure::malformed("The input of the upstream's tool call is not JSON.")),
@@ -104,7 +104,7 @@ impl Block {
             let mut all = Vec::new();
             if let Some(first) = self.start.get("citations") {
                 // Anything but a list (it is null as a rule) has nothing to keep.
-                let _ = raw::for_each_element(first, |citation| all.push(citation.get().to_owned()));
+                let _ = raw::for_each_element(first, &mut |citation| all.push(citation.get().to_owned()));
             }
             all.append(&mut self.citations);
             self.start.set("citations", format!("[{}]", all.join(",")));

@@ -50,7 +50,7 @@ impl Message {
         }
         let content = fields.get("content").ok_or_else(not_a_message)?;
         let (mut text, mut blocks_are_objects) = (String::new(), true);
-        raw::for_each_element(content.get(), |block| match Fields::parse(block.get()) {
+        raw::for_each_element(content.get(), &mut |block| match Fields::parse(block.get()) {
             Ok(block) if block.string("type").is_some_and(|kind| kind == "text") => {
                 text.push_str(&block.string("text").unwrap_or_default());
             }
