@@ -7,11 +7,12 @@
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use wasm_bindgen::JsValue;
-use worker::{AbortController, AbortSignal, Fetch, Headers, Method, Request, RequestInit, RequestRedirect, Response};
+use wasm_bindgen::{JsCast, JsValue};
+use web_sys::{AbortController, AbortSignal};
+use worker::Response;
 
-use super::clock;
 use super::keeper::{Keeper, Stop};
+use super::{clock, js};
 use crate::claude::failure::{self, Failure};
 use crate::claude::request::call_body_prefix;
 use crate::claude::response::{Assembler, Message};
@@ -59,25 +60,20 @@ pub(super) async fn call(
     betas: Option<&str>,
     keeper: &mut Keeper<'_>,
 ) -> Result<Answered, Unanswered> {
-    let abort = AbortController::default();
-    let signal = abort.signal();
-    let upstream = Upstream { abort: Some(abort), signal, until: clock::now() + call.limits.total };
+    let abort = AbortController::new().map_err(|_| failed(Failure::transport(Cause::ConnectionFailed), false))?;
+    let upstream = Upstream { abort, until: clock::now() + call.limits.total };
     upstream.call(config, call, request, betas, keeper).await
 }
 
 /// A call under way. Dropping it aborts the request: nobody reads what would still come.
 struct Upstream {
-    /// Always there until the drop takes it.
-    abort: Option<AbortController>,
-    signal: AbortSignal,
+    abort: AbortController,
     until: Timestamp,
 }
 
 impl Drop for Upstream {
     fn drop(&mut self) {
-        if let Some(abort) = self.abort.take() {
-            abort.abort();
-        }
+        self.abort.abort();
     }
 }
 
@@ -91,11 +87,12 @@ impl Upstream {
         keeper: &mut Keeper<'_>,
     ) -> Result<Answered, Unanswered> {
         let broken = |_| failed(Failure::transport(Cause::ConnectionFailed), false);
-        let request = build(config, &call.model, request, betas).map_err(broken)?;
+        let request = build(config, &call.model, request, betas, &self.abort.signal()).map_err(broken)?;
+        let url = JsValue::from(format!("{}/v1/messages", config.base_url));
         let patience = self.patience(call.limits.headers);
-        let sent = keeper.drive(patience, Fetch::Request(request).send_with_signal(&self.signal)).await;
+        let sent = keeper.drive(patience, js::settle(&js_sys::global(), "fetch", &[url, request])).await;
         let mut response = match sent {
-            Ok(response) => response.map_err(broken)?,
+            Ok(response) => Response::from(response.map_err(broken)?.unchecked_into::<web_sys::Response>()),
             Err(Stop::TimedOut) => return Err(self.timed_out(Cause::HeadersTimeout, false)),
             Err(stop) => return Err(Unanswered::Stopped(stop)),
         };
@@ -195,27 +192,31 @@ impl Upstream {
     }
 }
 
-fn build(config: &Config, model: &str, rest: &[u8], betas: Option<&str>) -> worker::Result<Request> {
-    let headers = Headers::new();
-    headers.set("content-type", "application/json")?;
-    headers.set("anthropic-version", ANTHROPIC_VERSION)?;
-    if let Some(key) = &config.api_key {
-        headers.set("x-api-key", key)?;
-    }
-    if let Some(betas) = betas {
-        headers.set("anthropic-beta", betas)?;
-    }
+fn build(
+    config: &Config,
+    model: &str,
+    rest: &[u8],
+    betas: Option<&str>,
+    signal: &AbortSignal,
+) -> worker::Result<JsValue> {
     // Behind Cloudflare AI Gateway its retries would multiply with ours; nobody else minds the header.
-    headers.set("cf-aig-max-attempts", "1")?;
+    let mut headers = vec![
+        ("content-type", "application/json".into()),
+        ("anthropic-version", ANTHROPIC_VERSION.into()),
+        ("cf-aig-max-attempts", "1".into()),
+    ];
+    headers.extend(config.api_key.as_deref().map(|key| ("x-api-key", key.into())));
+    headers.extend(betas.map(|betas| ("anthropic-beta", betas.into())));
     let mut body = call_body_prefix(model).into_bytes();
     body.extend_from_slice(rest);
     body.push(b'}');
-    let mut init = RequestInit::new();
-    init.with_method(Method::Post)
-        .with_headers(headers)
-        .with_redirect(RequestRedirect::Manual)
-        .with_body(Some(JsValue::from(js_sys::Uint8Array::from(body.as_slice()))));
-    Request::new_with_init(&format!("{}/v1/messages", config.base_url), &init)
+    js::object(&[
+        ("method", "POST".into()),
+        ("headers", js::object(&headers)?),
+        ("redirect", "manual".into()),
+        ("body", js::bytes(&body)),
+        ("signal", signal.into()),
+    ])
 }
 
 fn failed(failure: Failure, after_content: bool) -> Unanswered {

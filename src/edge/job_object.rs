@@ -8,13 +8,11 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use futures_channel::oneshot;
-use worker::{
-    Delay, DurableObject, Env, MessageBuilder, QueueContentType, Request, Response, Result, State, durable_object,
-};
+use worker::{Delay, DurableObject, Env, Request, Response, Result, State, durable_object};
 
 use super::job_storage::JobStorage;
 use super::stubs::{Begin, Cancellation, Renew, Settle};
-use super::{clock, log, results, settings, wire};
+use super::{clock, js, log, results, settings, wire};
 use crate::api::auth::Caller;
 use crate::api::status::{Published, Question};
 use crate::claude::response::Message;
@@ -269,11 +267,12 @@ impl Inner {
             Priority::Medium => "QUEUE_MEDIUM",
             Priority::Low => "QUEUE_LOW",
         };
-        let message =
-            MessageBuilder::new(body).content_type(QueueContentType::Text).delay_seconds(delay_seconds).build();
-        let send = async { self.env.queue(binding)?.send(message).await };
+        let send = async {
+            let options = js::object(&[("contentType", "text".into()), ("delaySeconds", delay_seconds.into())])?;
+            js::settle(&js::binding(&self.env, binding)?, "send", &[body.into(), options]).await
+        };
         match clock::within(SEND_PATIENCE, send).await {
-            Some(sent) => sent.map_err(|error| format!("{binding}: {error}")),
+            Some(sent) => sent.map(drop).map_err(|error| format!("{binding}: {error}")),
             None => Err(format!("{binding}: a send took too long")),
         }
     }

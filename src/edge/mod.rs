@@ -13,6 +13,7 @@ mod gate_object;
 mod http;
 mod job_object;
 mod job_storage;
+mod js;
 mod keeper;
 mod log;
 mod results;

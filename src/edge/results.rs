@@ -4,18 +4,20 @@
 
 use std::time::Duration;
 
+use js_sys::{Array, Reflect};
+use wasm_bindgen::JsValue;
 use worker::Env;
 
-use super::{clock, log};
+use super::{clock, js, log};
 use crate::api::status::Published;
 use crate::job::JobId;
 use crate::json;
 
 /// The finished job, if KV has it.
 pub(super) async fn get(env: &Env, id: &JobId) -> Option<Published> {
-    let read = async { Ok::<_, worker::Error>(env.kv(BINDING)?.get(&key(id)).text().await?) };
+    let read = async { js::settle(&js::binding(env, BINDING)?, "get", &[key(id)]).await };
     match clock::within(PATIENCE, read).await {
-        Some(Ok(text)) => json::read(&text?).ok(),
+        Some(Ok(text)) => json::read(&text.as_string()?).ok(),
         Some(Err(error)) => {
             log::trouble(Some(&id.to_string()), "kv", &error.to_string());
             None
@@ -30,42 +32,47 @@ pub(super) async fn get(env: &Env, id: &JobId) -> Option<Published> {
 /// Stores a finished job for so long.
 pub(super) async fn put(env: &Env, id: &JobId, published: &Published, ttl_seconds: u64) -> Result<(), String> {
     let value = serde_json::to_string(published).map_err(|error| error.to_string())?;
-    let write = async { Ok(env.kv(BINDING)?.put(&key(id), value)?.expiration_ttl(ttl_seconds).execute().await?) };
-    settled(clock::within(PATIENCE, write).await)
+    let options =
+        js::object(&[("expirationTtl", JsValue::from_f64(ttl_seconds as f64))]).map_err(|error| error.to_string())?;
+    write(env, "put", &[key(id), value.into(), options]).await
 }
 
 /// Deletes a finished job.
 pub(super) async fn delete(env: &Env, id: &JobId) -> Result<(), String> {
-    let delete = async { Ok(env.kv(BINDING)?.delete(&key(id)).await?) };
-    settled(clock::within(PATIENCE, delete).await)
+    write(env, "delete", &[key(id)]).await
 }
 
 /// Notes that `model` has a gate, so that the operator's list can name it.
 pub(super) async fn note_gate(env: &Env, model: &str) -> Result<(), String> {
-    let write = async { Ok(env.kv(BINDING)?.put(&format!("{GATE_PREFIX}{model}"), "")?.execute().await?) };
-    settled(clock::within(PATIENCE, write).await)
+    write(env, "put", &[format!("{GATE_PREFIX}{model}").into(), "".into()]).await
 }
 
 /// The models that have gates; those of the last minute may be missing.
 pub(super) async fn gates(env: &Env) -> Result<Vec<String>, String> {
-    let list = async { Ok::<_, worker::Error>(env.kv(BINDING)?.list().prefix(GATE_PREFIX.into()).execute().await?) };
-    let list = match clock::within(PATIENCE, list).await {
-        Some(Ok(list)) => list,
+    let list = async {
+        let options = js::object(&[("prefix", GATE_PREFIX.into())])?;
+        let list = js::settle(&js::binding(env, BINDING)?, "list", &[options]).await?;
+        Ok::<_, worker::Error>(Reflect::get(&list, &"keys".into())?)
+    };
+    let keys = match clock::within(PATIENCE, list).await {
+        Some(Ok(keys)) => Array::from(&keys),
         Some(Err(error)) => return Err(error.to_string()),
         None => return Err("a list took too long".into()),
     };
-    Ok(list.keys.iter().filter_map(|key| key.name.strip_prefix(GATE_PREFIX)).map(str::to_owned).collect())
+    let name = |key: JsValue| Reflect::get(&key, &"name".into()).ok()?.as_string();
+    Ok(keys.iter().filter_map(|key| name(key)?.strip_prefix(GATE_PREFIX).map(str::to_owned)).collect())
 }
 
-fn settled(outcome: Option<worker::Result<()>>) -> Result<(), String> {
-    match outcome {
-        Some(result) => result.map_err(|error| error.to_string()),
+async fn write(env: &Env, method: &str, arguments: &[JsValue]) -> Result<(), String> {
+    let write = async { js::settle(&js::binding(env, BINDING)?, method, arguments).await };
+    match clock::within(PATIENCE, write).await {
+        Some(result) => result.map(drop).map_err(|error| error.to_string()),
         None => Err("a write took too long".into()),
     }
 }
 
-fn key(id: &JobId) -> String {
-    format!("job:{id}")
+fn key(id: &JobId) -> JsValue {
+    format!("job:{id}").into()
 }
 
 const BINDING: &str = "RESULTS";

@@ -3,15 +3,16 @@
 
 use std::time::Duration;
 
+use futures_util::future::LocalBoxFuture;
 use serde::Serialize;
-use wasm_bindgen::JsValue;
-use worker::{Env, Error, Method, Request, RequestInit, Response};
+use wasm_bindgen::{JsCast, JsValue};
+use worker::{Env, Error, Response};
 
-use super::{clock, wire};
+use super::{clock, js, wire};
 use crate::api::auth::Caller;
 use crate::api::status::{Published, Question};
 use crate::job::{Begun, Claim, JobId, Renewal, Settled, Settlement, Token};
-use crate::json;
+use crate::json::{self, FromJson};
 use crate::policy::answer::{Decision, PermitId, Report, Verdict};
 use crate::policy::priority::Priority;
 use crate::policy::settings::BackoffSettings;
@@ -102,8 +103,7 @@ impl<'a> JobStub<'a> {
     /// The request's body, if the call may be made.
     pub(super) async fn begin(&self, token: Token, model: &str) -> Result<(Begun, Vec<u8>), ObjectError> {
         let body = wire::encode(&Begin { token, model: model.to_owned() })?;
-        let mut response = send(self.env, JOB_BINDING, &self.name, "begin", body, PATIENCE).await?;
-        let bytes = response.bytes().await?;
+        let bytes = exchange(self.env, JOB_BINDING, &self.name, "begin", &body, PATIENCE).await?;
         let (head, request) = wire::unframe(&bytes);
         Ok((wire::decode(head)?, request.to_vec()))
     }
@@ -132,11 +132,11 @@ impl<'a> JobStub<'a> {
     /// The status, once it answers `question`, or when its wait is over.
     pub(super) async fn status(&self, question: Question) -> Result<Option<Published>, ObjectError> {
         let patience = PATIENCE + Duration::from_secs(question.wait_seconds);
-        ask(self.env, JOB_BINDING, &self.name, "status", wire::encode(&question)?, patience).await
+        ask(self.env, JOB_BINDING, &self.name, "status", &wire::encode(&question)?, patience).await
     }
 
-    async fn ask<T: json::FromJson>(&self, operation: &str, body: Vec<u8>) -> Result<T, ObjectError> {
-        ask(self.env, JOB_BINDING, &self.name, operation, body, PATIENCE).await
+    async fn ask<T: FromJson>(&self, operation: &str, body: Vec<u8>) -> Result<T, ObjectError> {
+        ask(self.env, JOB_BINDING, &self.name, operation, &body, PATIENCE).await
     }
 }
 
@@ -195,56 +195,51 @@ impl<'a> GateStub<'a> {
         self.ask(&GateQuestion::Status).await
     }
 
-    async fn ask<T: json::FromJson>(&self, question: &GateQuestion) -> Result<T, ObjectError> {
+    async fn ask<T: FromJson>(&self, question: &GateQuestion) -> Result<T, ObjectError> {
         let body = wire::encode(question)?;
-        match ask(self.env, GATE_BINDING, self.model, "gate", body.clone(), GATE_PATIENCE).await {
-            Err(ObjectError::Silent | ObjectError::Failed(_)) => {
-                ask(self.env, GATE_BINDING, self.model, "gate", body, GATE_PATIENCE).await
-            }
-            answered => answered,
-        }
+        let exchange = || exchange(self.env, GATE_BINDING, self.model, "gate", &body, GATE_PATIENCE);
+        let answer = match exchange().await {
+            Err(ObjectError::Silent | ObjectError::Failed(_)) => exchange().await?,
+            answered => answered?,
+        };
+        Ok(wire::decode(&answer)?)
     }
 }
 
-async fn ask<T: json::FromJson>(
+async fn ask<T: FromJson>(
     env: &Env,
     binding: &str,
     name: &str,
     operation: &str,
-    body: Vec<u8>,
+    body: &[u8],
     patience: Duration,
 ) -> Result<T, ObjectError> {
-    let exchange = async {
-        let mut response = send(env, binding, name, operation, body, patience).await?;
-        Ok::<_, ObjectError>(response.bytes().await?)
-    };
-    let bytes = clock::within(patience, exchange).await.ok_or(ObjectError::Silent)??;
-    Ok(wire::decode(&bytes)?)
+    Ok(wire::decode(&exchange(env, binding, name, operation, body, patience).await?)?)
 }
 
-async fn send(
-    env: &Env,
-    binding: &str,
-    name: &str,
-    operation: &str,
-    body: Vec<u8>,
+/// One request to an object, and its answer. The same code for every type that is asked for.
+fn exchange<'a>(
+    env: &'a Env,
+    binding: &'a str,
+    name: &'a str,
+    operation: &'a str,
+    body: &'a [u8],
     patience: Duration,
-) -> Result<Response, ObjectError> {
-    let exchange = async {
-        let stub = env.durable_object(binding)?.get_by_name(name)?;
-        let mut init = RequestInit::new();
-        init.with_method(Method::Post).with_body(Some(JsValue::from(js_sys::Uint8Array::from(body.as_slice()))));
-        let headers = worker::Headers::new();
-        headers.set(NAME_HEADER, name)?;
-        init.with_headers(headers);
-        stub.fetch_with_request(Request::new_with_init(&format!("https://object/{operation}"), &init)?).await
+) -> LocalBoxFuture<'a, Result<Vec<u8>, ObjectError>> {
+    let exchange = async move {
+        let stub = js::call(&js::binding(env, binding)?, "getByName", &[name.into()])?;
+        let headers = js::object(&[(NAME_HEADER, name.into())])?;
+        let init = [("method", "POST".into()), ("body", js::bytes(body)), ("headers", headers)];
+        let url = format!("https://object/{operation}");
+        let response = js::settle(&stub, "fetch", &[url.into(), js::object(&init)?]).await?;
+        let mut response = Response::from(response.unchecked_into::<web_sys::Response>());
+        if response.status_code() == 200 {
+            return Ok(response.bytes().await?);
+        }
+        let said = response.text().await.unwrap_or_default();
+        Err(ObjectError::Failed(format!("{operation}: {} {said}", response.status_code())))
     };
-    let mut response = clock::within(patience, exchange).await.ok_or(ObjectError::Silent)??;
-    if response.status_code() == 200 {
-        return Ok(response);
-    }
-    let said = response.text().await.unwrap_or_default();
-    Err(ObjectError::Failed(format!("{operation}: {} {said}", response.status_code())))
+    Box::pin(async move { clock::within(patience, exchange).await.ok_or(ObjectError::Silent)? })
 }
 
 impl From<Error> for ObjectError {
