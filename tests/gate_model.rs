@@ -11,12 +11,12 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use spillway::policy::answer::{Decision, HoldReason, PermitId, Report};
-use spillway::policy::breaker::State;
 use spillway::policy::cause::Cause;
 use spillway::policy::gate::Gate;
 use spillway::policy::priority::Priority;
 use spillway::policy::settings::{BackoffSettings, BreakerSettings, GateSettings, PaceSettings};
 use spillway::policy::time::Timestamp;
+use spillway::policy::transition::State;
 
 const WINDOW_MS: u64 = 12_000;
 const STEP_MS: u64 = WINDOW_MS / 12;

@@ -5,7 +5,6 @@
 use std::time::Duration;
 
 use spillway::policy::answer::{Decision, HoldReason, PermitId, Report, Verdict};
-use spillway::policy::breaker::{State, Why};
 use spillway::policy::cause::Cause::{self, InvalidRequest, Overloaded, RateLimited, ServerError, SpendCap};
 use spillway::policy::cause::Class;
 use spillway::policy::gate::Gate;
@@ -13,6 +12,7 @@ use spillway::policy::priority::Priority;
 use spillway::policy::settings::{BackoffSettings, GateSettings};
 use spillway::policy::status::GateStatus;
 use spillway::policy::time::Timestamp;
+use spillway::policy::transition::{State, Why};
 
 fn at(seconds: u64) -> Timestamp {
     Timestamp::from_millis(1_700_000_000_000 + seconds * 1000)

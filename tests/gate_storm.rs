@@ -9,12 +9,12 @@ use std::collections::BinaryHeap;
 use std::time::Duration;
 
 use spillway::policy::answer::{Decision, HoldReason, PermitId, Report};
-use spillway::policy::breaker::State;
 use spillway::policy::cause::Cause;
 use spillway::policy::gate::Gate;
 use spillway::policy::priority::Priority;
 use spillway::policy::settings::{BackoffSettings, BreakerSettings, GateSettings};
 use spillway::policy::time::{Timestamp, whole_seconds};
+use spillway::policy::transition::State;
 
 const T0: Timestamp = Timestamp::from_millis(1_760_000_000_000);
 

@@ -8,13 +8,13 @@ use backon::BackoffBuilder;
 use proptest::prelude::*;
 use spillway::policy::answer::{Decision, HoldReason, PermitId, Report};
 use spillway::policy::backoff::{Bucket, Jitter, obey};
-use spillway::policy::breaker::State;
 use spillway::policy::cause::{Cause, Class};
 use spillway::policy::deadline::{RESERVE, fit};
 use spillway::policy::gate::Gate;
 use spillway::policy::priority::Priority;
 use spillway::policy::settings::{Backoff, BackoffSettings, BreakerSettings, GateSettings, PaceSettings};
 use spillway::policy::time::Timestamp;
+use spillway::policy::transition::State;
 
 const T0: Timestamp = Timestamp::from_millis(1_760_000_000_000);
 

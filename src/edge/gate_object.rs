@@ -10,8 +10,8 @@ use worker::{DurableObject, Env, Request, Response, Result, SqlStorageValue, Sta
 use super::stubs::{GateQuestion, NAME_HEADER};
 use super::{clock, entropy, log, results, settings, wire};
 use crate::json;
-use crate::policy::breaker::{Past, Transition};
 use crate::policy::gate::Gate;
+use crate::policy::transition::{Past, Transition};
 use crate::telemetry::Event;
 
 /// One model's gate.

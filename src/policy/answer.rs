@@ -7,8 +7,8 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::backoff::Wait;
-use super::breaker::Transition;
 use super::cause::Cause;
+use super::transition::Transition;
 use crate::json;
 
 /// Names one permit. Rises by one per grant and stays far below 2^53, so that JavaScript can carry it.

@@ -27,8 +27,9 @@ use serde::Serialize;
 
 use super::answer::{Decision, Held, HoldReason, PermitId, Report, Verdict};
 use super::backoff::{Buckets, Wait};
-use super::breaker::{self, Breaker, Past, Stand, State, Transition};
+use super::breaker::{Breaker, Stand};
 use super::cause::{Cause, Class};
+use super::evidence;
 use super::hold::{HoldStand, Holds};
 use super::inflight::{InFlight, Permit};
 use super::priority::Priority;
@@ -36,6 +37,7 @@ use super::settings::{BackoffSettings, GateSettings};
 use super::sleepers::Sleepers;
 use super::status::{GateStatus, PastStatus};
 use super::time::{Timestamp, whole_seconds};
+use super::transition::{Past, State, Transition};
 use crate::json;
 
 /// The gate's whole state.
@@ -228,7 +230,7 @@ impl Gate {
         let class = call.cause.class();
         let asked = call.retry_after.filter(|wait| !wait.is_zero());
         let was_closed = self.breaker.state() == State::Closed;
-        let transition = (call.standing == Standing::Current && !call.after_content && breaker::counts(call.cause))
+        let transition = (call.standing == Standing::Current && !call.after_content && evidence::counts(call.cause))
             .then(|| {
                 let newest = self.in_flight.newest();
                 let undecided = |from| self.in_flight.undecided(from, call.permit.unwrap_or(newest));

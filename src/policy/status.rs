@@ -3,8 +3,8 @@
 use serde::Serialize;
 
 use super::backoff::BucketsStatus;
-use super::breaker::{State, Transition};
 use super::hold::HoldStatus;
+use super::transition::{State, Transition};
 use super::window::Counts;
 
 /// The gate as the operator sees it.

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::policy::breaker::{State, Why};
+use crate::policy::transition::{State, Why};
 
 /// Something that happened.
 #[derive(Clone, Debug, Serialize)]

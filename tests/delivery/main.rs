@@ -10,9 +10,9 @@ mod waits;
 use bench::{Bench, Outcome, asks, bench, breaks_off, fails, job};
 use spillway::job::{Ending, FailReason, State, Then};
 use spillway::policy::answer::{HoldReason, Report};
-use spillway::policy::breaker;
 use spillway::policy::cause::Cause;
 use spillway::policy::presets::Preset;
+use spillway::policy::transition;
 
 /// A breaker that trips at the first failure and reopens after ten seconds.
 const TOUCHY: &str = r#"{"breaker":{"consecutive_failures":1,"consecutive_seconds":0,"consecutive_hard":1,"open_seconds":10,"open_jitter_percent":0}}"#;
@@ -53,7 +53,7 @@ fn the_overload_that_opens_the_gate_costs_no_attempt() {
     let mut record = job(86_400, None);
     let mut bench = bench(TOUCHY);
     let delivered = bench.deliver(&mut record, fails(Cause::Overloaded));
-    assert_eq!(delivered.call.unwrap().1.transition.unwrap().to, breaker::State::Open);
+    assert_eq!(delivered.call.unwrap().1.transition.unwrap().to, transition::State::Open);
     assert_eq!((record.attempts, record.calls), (0, 1));
 }
 

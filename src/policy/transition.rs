@@ -1,0 +1,80 @@
+//! How a breaker moves, as data: from which state to which, why, and when. The table of what may move where is the
+//! [`breaker`](super::breaker)'s.
+
+use serde::Serialize;
+
+use super::time::Timestamp;
+use crate::json;
+
+/// Nygard's three states.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum State {
+    /// Serving.
+    Closed,
+    /// Refusing.
+    Open,
+    /// Refusing, but for one probe.
+    HalfOpen,
+}
+
+json::names!(State {
+    Closed => "closed",
+    Open => "open",
+    HalfOpen => "half_open",
+});
+
+/// Why the breaker moved. The name in snake case is log field and metric label.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Why {
+    /// Trip rule 1.
+    FailureRate,
+    /// Trip rule 2.
+    FailuresOverTime,
+    /// Trip rule 3.
+    FailuresInARow,
+    /// The cooldown ran out, and a probe was let through.
+    CooldownOver,
+    /// The probe came to content.
+    ProbeSucceeded,
+    /// The probe failed for a reason that counts.
+    ProbeFailed,
+}
+
+json::names!(Why {
+    FailureRate => "failure_rate",
+    FailuresOverTime => "failures_over_time",
+    FailuresInARow => "failures_in_a_row",
+    CooldownOver => "cooldown_over",
+    ProbeSucceeded => "probe_succeeded",
+    ProbeFailed => "probe_failed",
+});
+
+/// One move of the breaker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Transition {
+    /// What it was.
+    pub from: State,
+    /// What it is now.
+    pub to: State,
+    /// Why.
+    pub why: Why,
+}
+
+json::object!(Transition { from, to, why });
+
+/// One move, and when it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Past {
+    /// When.
+    pub at: Timestamp,
+    /// What.
+    #[serde(flatten)]
+    pub transition: Transition,
+}
+
+impl json::FromJson for Past {
+    fn read(json: json::Json<'_>, faults: &mut json::Faults) -> Option<Self> {
+        let (at, transition) = (json.fields(faults)?.read("at", faults), Transition::read(json, faults));
+        Some(Self { at: at?, transition: transition? })
+    }
+}
