@@ -38,9 +38,11 @@ export function wrapEnv(env, where, override) {
   const objects = (binding) => {
     const stub = (original, id, ...rest) =>
       override(original(id, ...rest), {
-        fetch: (original, request, ...rest) => {
-          const name = request.headers.get("spillway-name") ?? "";
-          return strike(binding, new URL(request.url).pathname.slice(1), name, () => original(request, ...rest));
+        fetch: (original, ...asked) => {
+          // A body is left where it is: what is struck may still be sent.
+          const { url, headers } = asked[0] instanceof Request ? asked[0] : { url: asked[0], ...asked[1] };
+          const name = new Headers(headers).get("spillway-name") ?? "";
+          return strike(binding, new URL(url).pathname.slice(1), name, () => original(...asked));
         },
       });
     return { get: stub, getByName: stub };
