@@ -115,7 +115,7 @@ impl<'a> Keeper<'a> {
         self.judge(renewed)
     }
 
-    /// A renewal that got no answer is tried again in time: two may fail before the lease runs out.
+    /// A renewal that got no answer is tried again a third of the lease later: one may fail before it runs out.
     fn judge(&mut self, renewed: Result<Renewal, ObjectError>) -> Result<(), Stop> {
         self.renewed_at = clock::now();
         match renewed {

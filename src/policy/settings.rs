@@ -262,7 +262,7 @@ impl GateSettings {
         Duration::from_secs(self.spend_cap_retry_seconds.into())
     }
 
-    /// How often the holder of any permit renews it: a third of the shorter lease, so that two renewals may fail.
+    /// How often the holder of any permit renews it: a third of the shorter lease, so that one renewal may fail.
     #[must_use]
     pub fn renew_every(&self) -> Duration {
         self.lease().min(self.probe_lease()) / 3

@@ -58,12 +58,12 @@ describe("leases", { concurrency: 6 }, () => {
       policy: { lease_seconds: 2 },
       script: { rules: [{ then: { delay_ms: 3000 } }] },
     });
-    await spillway.fault({ binding: "job", operation: "renew", how: "refuse", times: 2 });
+    await spillway.fault({ binding: "job", operation: "renew", how: "refuse", times: 1 });
     const done = await spillway.untilDone(await spillway.accepted());
-    assert.deepEqual(await spillway.struck(), [2]);
+    assert.deepEqual(await spillway.struck(), [1]);
     assert.equal(done.calls, 1);
     assert.equal(spillway.calls().length, 1);
-    assert.ok(troubles(spillway, "job_object").length >= 2, "it is logged");
+    assert.ok(troubles(spillway, "job_object").length >= 1, "it is logged");
   });
 
   test("a consumer that could not renew its lease is fenced: its answer is void, and the next one's counts", async (t) => {
