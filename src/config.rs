@@ -8,8 +8,6 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-use serde::Serialize;
-
 use crate::api::auth::Keys;
 use crate::job::Timing;
 use crate::json::{self, Unreadable};
@@ -206,13 +204,15 @@ impl Default for SyncSettings {
 }
 
 /// What is wrong with a setting.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     /// The var or secret, with the path inside `POLICY`.
     pub key: String,
     /// What is wrong, and what is allowed.
     pub message: String,
 }
+
+json::output!(Fault { key, message });
 
 impl Fault {
     /// A fault of `key`.

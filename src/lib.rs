@@ -6,7 +6,7 @@
 //! edge ──► submission, delivery ──► job, claude, api, telemetry, config ──► policy ──► json ──► std without clock
 //! ```
 //!
-//! - [`json`] reads what every ring keeps and says.
+//! - [`json`] reads and writes what every ring keeps and says.
 //! - [`policy`] decides. Pure and synchronous: time and randomness are arguments, state is serde data.
 //! - `job`, `claude`, `api`, `telemetry` and `config` are the domain, the upstream protocol, our HTTP contract, our facts
 //!   and our settings, as data.

@@ -6,7 +6,6 @@
 //! 3. [`receipt`]: the same idempotency key with the same submission gets the same receipt again, with another one a
 //!    conflict (B12).
 
-use serde::Serialize;
 use sha2::{Digest, Sha256};
 
 use crate::api::error::{ApiError, ErrorKind};
@@ -40,7 +39,7 @@ pub struct Accepted {
 }
 
 /// The Job object's answer to a creation.
-#[derive(Debug, Serialize)]
+#[derive(Debug)]
 pub struct Creation {
     /// Whether the job was stored now; otherwise it was there before.
     pub is_new: bool,
@@ -51,7 +50,7 @@ pub struct Creation {
 json::object!(Creation { is_new, record });
 
 /// What the caller gets.
-#[derive(Debug, Serialize)]
+#[derive(Debug)]
 pub struct Receipt {
     /// The job's name.
     pub id: String,
@@ -63,12 +62,16 @@ pub struct Receipt {
     pub message: ReceiptMessage,
 }
 
+json::output!(Receipt { id, status, status_url, message });
+
 /// A sentence for the user, with its stable code.
-#[derive(Debug, Serialize)]
+#[derive(Debug)]
 pub struct ReceiptMessage {
     code: &'static str,
     text: &'static str,
 }
+
+json::output!(ReceiptMessage { code, text });
 
 /// Refuses a body that does not say it is JSON; one that says nothing is given the benefit of the doubt.
 ///

@@ -3,7 +3,6 @@
 //! Clients have named keys, so that one never sees another's jobs; a name may appear twice, for rotation. The operator has
 //! one key of its own. With no keys configured everything is refused: an open relay to a paid API is no default.
 
-use serde::Serialize;
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
@@ -11,8 +10,7 @@ use super::error::{ApiError, ErrorKind};
 use crate::json;
 
 /// Who is calling.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Caller {
     /// An app, by its name.
     Client(String),

@@ -1,8 +1,7 @@
 //! Errors as the API gives them: in Anthropic's shape, so that an app's existing error handling understands them.
 
-use serde::Serialize;
-
 use crate::claude::request::Problem;
+use crate::json;
 
 /// An error for a caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -109,22 +108,21 @@ impl ApiError {
     /// The body, for the request `request_id`.
     #[must_use]
     pub fn body(&self, request_id: &str) -> String {
-        #[derive(Serialize)]
         struct Body<'a> {
             r#type: &'a str,
             error: Inner<'a>,
             request_id: &'a str,
         }
-        #[derive(Serialize)]
+        json::output!(Body<'_> { r#type, error, request_id });
         struct Inner<'a> {
             r#type: &'a str,
             message: &'a str,
-            #[serde(skip_serializing_if = "<[_]>::is_empty")]
-            problems: &'a [Problem],
+            problems: Option<&'a [Problem]>,
         }
-        let error = Inner { r#type: self.kind.name(), message: &self.message, problems: &self.problems };
-        // Strings alone always serialise.
-        serde_json::to_string(&Body { r#type: "error", error, request_id }).unwrap_or_default()
+        json::output!(sparse Inner<'_> { r#type, message, problems });
+        let problems = (!self.problems.is_empty()).then_some(self.problems.as_slice());
+        let error = Inner { r#type: self.kind.name(), message: &self.message, problems };
+        json::write(&Body { r#type: "error", error, request_id })
     }
 }
 

@@ -2,20 +2,17 @@
 
 use std::time::UNIX_EPOCH;
 
-use serde::Serialize;
-use serde_json::value::RawValue;
-
 use super::error::{ApiError, ErrorKind};
 use crate::claude::response::Message;
 use crate::job::history::Entry;
 use crate::job::{Record, State};
-use crate::json;
+use crate::json::{self, Json, Malformed, Text};
 use crate::policy::priority::Priority;
 use crate::policy::time::{Timestamp, millis, whole_seconds};
 use crate::policy::wording::Wording;
 
 /// The status of a job, ready to be sent, with what is needed to decide who may have it and whether it is news.
-#[derive(Debug, Serialize)]
+#[derive(Debug)]
 pub struct Published {
     /// Whose job it is.
     pub client: String,
@@ -26,13 +23,13 @@ pub struct Published {
     /// When to ask again, in seconds; `None` once it is final.
     pub retry_after_seconds: Option<u64>,
     /// The status itself.
-    pub status: Box<RawValue>,
+    pub status: Text,
 }
 
 json::object!(Published { client, revision, is_final, retry_after_seconds, status });
 
 /// What a reader of a status knows, and how long it will wait for more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Question {
     /// The revision that it has (`If-None-Match`); 0, which no job has, if the tag is none of ours.
     pub known_revision: Option<u64>,
@@ -75,8 +72,8 @@ impl Published {
     ///
     /// # Errors
     /// If the answer that was stored is no JSON, which it was when it came.
-    pub fn new(record: &Record, answer: Option<&Message>, now: Timestamp) -> serde_json::Result<Self> {
-        let status = serde_json::value::to_raw_value(&view(record, answer, now)?)?;
+    pub fn new(record: &Record, answer: Option<&Message>, now: Timestamp) -> Result<Self, Malformed> {
+        let status = json::write_text(&view(record, answer, now)?);
         let is_final = record.state.is_terminal();
         let next_check = record.next_check(now).map_or(ASK_AGAIN_SECONDS, whole_seconds);
         let retry_after_seconds = (!is_final).then_some(next_check);
@@ -110,65 +107,56 @@ pub const fn wording(state: &State) -> Wording {
     }
 }
 
-#[derive(Serialize)]
 struct View<'a> {
     id: String,
     status: &'static str,
     message: MessageView,
-    #[serde(skip_serializing_if = "Option::is_none")]
     waiting: Option<Waiting>,
     kind: &'a str,
     priority: Priority,
     model_requested: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
     model_used: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     downgraded: Option<bool>,
     attempts: u32,
     calls: u32,
-    #[serde(skip_serializing_if = "Option::is_none")]
     text: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    result: Option<&'a RawValue>,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    result: Option<Json<'a>>,
     reason: Option<&'static str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<ErrorView<'a>>,
     history: Vec<HistoryView<'a>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    metadata: Option<&'a RawValue>,
+    metadata: Option<&'a Text>,
     created_at: String,
     updated_at: String,
     deadline_at: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
     finished_at: Option<String>,
 }
 
-#[derive(Serialize)]
+json::output!(sparse View<'_> { id, status, message, waiting, kind, priority, model_requested, model_used, downgraded, attempts, calls, text, result, reason, error, history, metadata, created_at, updated_at, deadline_at, finished_at });
+
 struct MessageView {
     code: &'static str,
     text: &'static str,
 }
 
-#[derive(Serialize)]
+json::output!(MessageView { code, text });
+
 struct Waiting {
     reason: &'static str,
     next_check_seconds: u64,
 }
 
-#[derive(Serialize)]
+json::output!(Waiting { reason, next_check_seconds });
+
 struct ErrorView<'a> {
     r#type: &'a str,
     message: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
     cause: Option<&'static str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     status: Option<u16>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     request_id: Option<&'a str>,
 }
 
-#[derive(Serialize)]
+json::output!(sparse ErrorView<'_> { r#type, message, cause, status, request_id });
+
 struct HistoryView<'a> {
     at: String,
     model: &'a str,
@@ -180,7 +168,9 @@ struct HistoryView<'a> {
     real_wait_ms: Option<u64>,
 }
 
-fn view<'a>(record: &'a Record, answer: Option<&'a Message>, now: Timestamp) -> serde_json::Result<View<'a>> {
+json::output!(HistoryView<'_> { at, model, cause, status, request_id, costs_attempt, computed_wait_ms, real_wait_ms });
+
+fn view<'a>(record: &'a Record, answer: Option<&'a Message>, now: Timestamp) -> Result<View<'a>, Malformed> {
     let wording = wording(&record.state);
     let last = record.history.last();
     let (mut model_used, mut reason, mut error) = (None, None, None);
@@ -220,11 +210,11 @@ fn view<'a>(record: &'a Record, answer: Option<&'a Message>, now: Timestamp) -> 
         attempts: record.attempts,
         calls: record.calls,
         text: answer.map(|answer| answer.text.as_str()),
-        result: answer.map(|answer| serde_json::from_str(&answer.json)).transpose()?,
+        result: answer.map(|answer| Json::parse(&answer.json)).transpose()?,
         reason,
         error,
         history: record.history.iter().map(history_view).collect(),
-        metadata: record.spec.metadata.as_deref(),
+        metadata: record.spec.metadata.as_ref(),
         created_at: rfc3339(record.created_at),
         updated_at: rfc3339(record.updated_at),
         deadline_at: rfc3339(record.deadline_at),

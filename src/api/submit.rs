@@ -2,14 +2,12 @@
 
 use std::borrow::Cow;
 
-use serde_json::value::RawValue;
-
 use super::error::{ApiError, ErrorKind};
 use crate::claude::betas::Betas;
 use crate::claude::request::{MessagesRequest, Problem};
 use crate::config::{Config, MAX_DEADLINE_SECONDS, MIN_DEADLINE_SECONDS};
 use crate::job::Spec;
-use crate::json::{self, Fields, FromJson, Json};
+use crate::json::{self, Fields, FromJson, Json, Text};
 use crate::policy::priority::Priority;
 
 /// The largest submission: 8 MiB. It is held in memory once, raw.
@@ -131,12 +129,12 @@ impl<'a> Form<'a> {
         Some(value)
     }
 
-    fn metadata(&mut self) -> Option<Box<RawValue>> {
+    fn metadata(&mut self) -> Option<Text> {
         let value = self.fields.get("metadata").filter(|value| value.get() != "null")?;
         if !value.get().starts_with('{') || value.get().len() > MAX_METADATA_BYTES {
             self.problem("metadata", format!("must be an object of at most {MAX_METADATA_BYTES} bytes"));
         }
-        RawValue::from_string(value.get().to_owned()).ok()
+        Some(value.into())
     }
 
     fn request(&mut self) -> Option<MessagesRequest> {

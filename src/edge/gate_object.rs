@@ -51,19 +51,17 @@ impl GateObject {
         };
         let before = gate.last_move();
         let answer = match question {
-            GateQuestion::Permit { priority } => {
-                serde_json::to_string(&gate.permit(priority, now, &mut rng, &settings))
-            }
-            GateQuestion::Renew { permit } => serde_json::to_string(&gate.renew(permit, now, &settings)),
+            GateQuestion::Permit { priority } => json::write(&gate.permit(priority, now, &mut rng, &settings)),
+            GateQuestion::Renew { permit } => json::write(&gate.renew(permit, now, &settings)),
             GateQuestion::Content { permit } => {
                 gate.content(permit, now, &settings);
-                serde_json::to_string(&())
+                json::write(&())
             }
             GateQuestion::Report { permit, report, backoff } => {
-                serde_json::to_string(&gate.report(permit, report, &backoff, now, &mut rng, &settings))
+                json::write(&gate.report(permit, report, &backoff, now, &mut rng, &settings))
             }
-            GateQuestion::Status => return Response::ok(serde_json::to_string(&gate.status(now, &settings))?),
-        }?;
+            GateQuestion::Status => return Response::ok(json::write(&gate.status(now, &settings))),
+        };
         // Any question may have moved it: a permit that is the probe's does.
         if let Some(Past { transition: Transition { from, to, why }, .. }) =
             gate.last_move().filter(|last| Some(*last) != before)
@@ -92,7 +90,7 @@ impl GateObject {
     }
 
     fn save(&self, gate: &Gate) -> Result<()> {
-        let json = serde_json::to_string(gate)?;
+        let json = json::write(gate);
         let sql = self.state.storage().sql();
         sql.exec("INSERT OR REPLACE INTO gate (id, json) VALUES (0, ?)", vec![json.into()])?;
         Ok(())

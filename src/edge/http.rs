@@ -4,8 +4,6 @@ use std::collections::BTreeMap;
 
 use futures_util::StreamExt;
 use futures_util::future::join_all;
-use serde::Serialize;
-use serde_json::value::RawValue;
 use worker::{Env, Headers, Method, Request, Response, Result, Url};
 
 use super::stubs::{Cancellation, GateStub, JobStub, ObjectError};
@@ -17,6 +15,7 @@ use crate::api::status::{Published, Question};
 use crate::api::submit::MAX_BODY_BYTES;
 use crate::config::{Config, Fault};
 use crate::job::JobId;
+use crate::json::{self, ToJson};
 use crate::submission::{self, Incoming};
 use crate::telemetry::Event;
 
@@ -129,22 +128,22 @@ async fn gates(caller: &Caller, config: &Config, env: &Env) -> Answer {
         let status = GateStub::new(env, &model).status().await;
         let status = status.unwrap_or_else(|error| {
             log::trouble(None, "gate", &error.to_string());
-            serde_json::value::to_raw_value(&BTreeMap::from([("error", error.to_string())])).unwrap_or_default()
+            json::write_text(&BTreeMap::from([("error", error.to_string())]))
         });
         (model, status)
     };
-    let gates: BTreeMap<String, Box<RawValue>> = join_all(models.into_iter().map(ask)).await.into_iter().collect();
+    let gates: BTreeMap<String, json::Text> = join_all(models.into_iter().map(ask)).await.into_iter().collect();
     json(200, &BTreeMap::from([("gates", gates)]), &[("cache-control", "no-store")])
 }
 
 fn health(loaded: std::result::Result<&Config, &[Fault]>) -> Answer {
-    #[derive(Serialize)]
     struct Health<'a> {
         status: &'static str,
         version: &'static str,
         problems: &'a [Fault],
         warnings: Vec<Fault>,
     }
+    json::output!(Health<'_> { status, version, problems, warnings });
     let version = env!("CARGO_PKG_VERSION");
     match loaded {
         Ok(config) => {
@@ -218,9 +217,8 @@ fn unavailable(job: Option<&JobId>, error: &ObjectError) -> ApiError {
     ApiError::unavailable("the job's storage did not answer; try again, with the same idempotency-key if you submit", 2)
 }
 
-fn json(status: u16, value: &impl Serialize, headers: &[(&str, &str)]) -> Answer {
-    let body = serde_json::to_string(value).map_err(|error| ApiError::unavailable(error.to_string(), 1))?;
-    respond(status, body, headers)
+fn json(status: u16, value: &dyn ToJson, headers: &[(&str, &str)]) -> Answer {
+    respond(status, json::write(value), headers)
 }
 
 fn respond(status: u16, body: String, headers: &[(&str, &str)]) -> Answer {

@@ -17,6 +17,7 @@ use crate::api::auth::Caller;
 use crate::api::status::{Published, Question};
 use crate::claude::response::Message;
 use crate::job::{Begun, Claim, Effect, Record, Renewal, Settled, Timing};
+use crate::json::{self, ToJson};
 use crate::policy::priority::Priority;
 use crate::submission::Creation;
 use crate::telemetry::Event;
@@ -115,7 +116,7 @@ impl Inner {
         if begun == Begun::Go {
             self.storage.read_request(&mut request)?;
         }
-        let answer = wire::frame(&begun, &request)?;
+        let answer = wire::frame(&begun, &request);
         self.wake_watchers();
         Response::from_bytes(answer)
     }
@@ -150,7 +151,9 @@ impl Inner {
         self.wake_watchers();
         self.set_alarm().await;
         if !record.is_gone() {
-            return json(&Cancellation::Cancelled(Published::new(&record, None, clock::now())?));
+            return json(&Cancellation::Cancelled(
+                Published::new(&record, None, clock::now()).map_err(|error| error.to_string())?,
+            ));
         }
         // What KV still has, a reader still gets: until it has forgotten the job too, the job is not erased.
         self.do_effects().await;
@@ -180,7 +183,7 @@ impl Inner {
         let answer = self.storage.read_answer()?;
         // An answer that was stored is one that was read before.
         let answer = answer.and_then(|bytes| Message::from_json(&bytes).ok());
-        Ok(Published::new(record, answer.as_ref(), clock::now())?)
+        Ok(Published::new(record, answer.as_ref(), clock::now()).map_err(|error| error.to_string())?)
     }
 
     /// Applies `step` to the record and writes it.
@@ -315,8 +318,8 @@ fn log_if_finished(record: &Record) {
     });
 }
 
-fn json(value: &impl serde::Serialize) -> Result<Response> {
-    Response::ok(serde_json::to_string(value)?)
+fn json(value: &dyn ToJson) -> Result<Response> {
+    Response::ok(json::write(value))
 }
 
 /// A queue that is overloaded answers after 57 s; the outbox sends again anyway.

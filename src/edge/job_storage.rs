@@ -7,6 +7,7 @@ use worker::{Result, SqlStorage, SqlStorageValue};
 
 use super::wire;
 use crate::job::Record;
+use crate::json;
 
 /// The tables of one job.
 pub(super) struct JobStorage {
@@ -45,7 +46,7 @@ impl JobStorage {
 
     /// Writes the record.
     pub(super) fn save(&self, record: &Record) -> Result<()> {
-        let json = serde_json::to_string(record)?;
+        let json = json::write(record);
         self.sql.exec("INSERT OR REPLACE INTO record (id, json) VALUES (0, ?)", vec![json.into()])?;
         Ok(())
     }

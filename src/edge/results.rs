@@ -31,7 +31,7 @@ pub(super) async fn get(env: &Env, id: &JobId) -> Option<Published> {
 
 /// Stores a finished job for so long.
 pub(super) async fn put(env: &Env, id: &JobId, published: &Published, ttl_seconds: u64) -> Result<(), String> {
-    let value = serde_json::to_string(published).map_err(|error| error.to_string())?;
+    let value = json::write(published);
     let options =
         js::object(&[("expirationTtl", JsValue::from_f64(ttl_seconds as f64))]).map_err(|error| error.to_string())?;
     write(env, "put", &[key(id), value.into(), options]).await

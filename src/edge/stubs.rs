@@ -4,7 +4,6 @@
 use std::time::Duration;
 
 use futures_util::future::LocalBoxFuture;
-use serde::Serialize;
 use wasm_bindgen::{JsCast, JsValue};
 use worker::{Env, Error, Response};
 
@@ -12,7 +11,7 @@ use super::{clock, js, wire};
 use crate::api::auth::Caller;
 use crate::api::status::{Published, Question};
 use crate::job::{Begun, Claim, JobId, Renewal, Settled, Settlement, Token};
-use crate::json::{self, FromJson};
+use crate::json::{self, FromJson, Text};
 use crate::policy::answer::{Decision, PermitId, Report, Verdict};
 use crate::policy::priority::Priority;
 use crate::policy::settings::BackoffSettings;
@@ -39,7 +38,6 @@ pub(super) struct JobStub<'a> {
 }
 
 /// What a consumer says to a Job object while it is calling.
-#[derive(Serialize)]
 pub(super) struct Renew {
     pub(super) token: Token,
     pub(super) has_content: bool,
@@ -48,7 +46,6 @@ pub(super) struct Renew {
 json::object!(Renew { token, has_content });
 
 /// What a consumer says to a Job object before it calls.
-#[derive(Serialize)]
 pub(super) struct Begin {
     pub(super) token: Token,
     pub(super) model: String,
@@ -57,7 +54,6 @@ pub(super) struct Begin {
 json::object!(Begin { token, model });
 
 /// What a consumer says to a Job object at the end of a delivery; the answer follows, raw.
-#[derive(Serialize)]
 pub(super) struct Settle {
     pub(super) token: Token,
     pub(super) settlement: Settlement,
@@ -66,8 +62,6 @@ pub(super) struct Settle {
 json::object!(Settle { token, settlement });
 
 /// A Job object's answer to a caller that takes its job back.
-#[derive(Serialize)]
-#[serde(rename_all = "snake_case")]
 pub(super) enum Cancellation {
     /// There is no such job for this caller.
     Unknown,
@@ -93,23 +87,23 @@ impl<'a> JobStub<'a> {
 
     /// Stores a job with its request.
     pub(super) async fn create(&self, accepted: &Accepted) -> Result<Creation, ObjectError> {
-        self.ask("create", wire::frame(&accepted.record, accepted.request.as_bytes())?).await
+        self.ask("create", wire::frame(&accepted.record, accepted.request.as_bytes())).await
     }
 
     pub(super) async fn claim(&self, turn: u64) -> Result<Claim, ObjectError> {
-        self.ask("claim", wire::encode(&turn)?).await
+        self.ask("claim", json::write(&turn).into_bytes()).await
     }
 
     /// The request's body, if the call may be made.
     pub(super) async fn begin(&self, token: Token, model: &str) -> Result<(Begun, Vec<u8>), ObjectError> {
-        let body = wire::encode(&Begin { token, model: model.to_owned() })?;
+        let body = json::write(&Begin { token, model: model.to_owned() }).into_bytes();
         let bytes = exchange(self.env, JOB_BINDING, &self.name, "begin", &body, PATIENCE).await?;
         let (head, request) = wire::unframe(&bytes);
         Ok((wire::decode(head)?, request.to_vec()))
     }
 
     pub(super) async fn renew(&self, token: Token, has_content: bool) -> Result<Renewal, ObjectError> {
-        self.ask("renew", wire::encode(&Renew { token, has_content })?).await
+        self.ask("renew", json::write(&Renew { token, has_content }).into_bytes()).await
     }
 
     pub(super) async fn settle(
@@ -118,21 +112,21 @@ impl<'a> JobStub<'a> {
         settlement: Settlement,
         answer: &str,
     ) -> Result<Settled, ObjectError> {
-        self.ask("settle", wire::frame(&Settle { token, settlement }, answer.as_bytes())?).await
+        self.ask("settle", wire::frame(&Settle { token, settlement }, answer.as_bytes())).await
     }
 
     pub(super) async fn revive(&self, turn: u64) -> Result<(), ObjectError> {
-        self.ask("revive", wire::encode(&turn)?).await
+        self.ask("revive", json::write(&turn).into_bytes()).await
     }
 
     pub(super) async fn cancel(&self, caller: &Caller) -> Result<Cancellation, ObjectError> {
-        self.ask("cancel", wire::encode(caller)?).await
+        self.ask("cancel", json::write(caller).into_bytes()).await
     }
 
     /// The status, once it answers `question`, or when its wait is over.
     pub(super) async fn status(&self, question: Question) -> Result<Option<Published>, ObjectError> {
         let patience = PATIENCE + Duration::from_secs(question.wait_seconds);
-        ask(self.env, JOB_BINDING, &self.name, "status", &wire::encode(&question)?, patience).await
+        ask(self.env, JOB_BINDING, &self.name, "status", &json::write(&question).into_bytes(), patience).await
     }
 
     async fn ask<T: FromJson>(&self, operation: &str, body: Vec<u8>) -> Result<T, ObjectError> {
@@ -147,8 +141,6 @@ pub(super) struct GateStub<'a> {
 }
 
 /// A question to a gate.
-#[derive(Serialize)]
-#[serde(rename_all = "snake_case")]
 pub(super) enum GateQuestion {
     Permit { priority: Priority },
     Renew { permit: PermitId },
@@ -191,12 +183,12 @@ impl<'a> GateStub<'a> {
         self.ask(&GateQuestion::Report { permit, report, backoff }).await
     }
 
-    pub(super) async fn status(&self) -> Result<Box<serde_json::value::RawValue>, ObjectError> {
+    pub(super) async fn status(&self) -> Result<Text, ObjectError> {
         self.ask(&GateQuestion::Status).await
     }
 
     async fn ask<T: FromJson>(&self, question: &GateQuestion) -> Result<T, ObjectError> {
-        let body = wire::encode(question)?;
+        let body = json::write(question).into_bytes();
         let exchange = || exchange(self.env, GATE_BINDING, self.model, "gate", &body, GATE_PATIENCE);
         let answer = match exchange().await {
             Err(ObjectError::Silent | ObjectError::Failed(_)) => exchange().await?,

@@ -1,10 +1,9 @@
 //! How the Worker and its objects talk: a line of JSON, and where there is one a raw text after it. A text of megabytes is
 //! then neither quoted nor parsed on its way.
 
-use serde::Serialize;
 use worker::Result;
 
-use crate::json::{self, FromJson};
+use crate::json::{self, FromJson, ToJson};
 
 /// Reads one value.
 pub(super) fn decode<T: FromJson>(bytes: &[u8]) -> Result<T> {
@@ -16,17 +15,12 @@ pub(super) fn parse<T: FromJson>(text: &str) -> Result<T> {
     Ok(json::read(text).map_err(|error| error.to_string())?)
 }
 
-/// Writes one value.
-pub(super) fn encode(value: &impl Serialize) -> Result<Vec<u8>> {
-    Ok(serde_json::to_string(value)?.into_bytes())
-}
-
 /// Writes one value with a raw text after it.
-pub(super) fn frame(head: &impl Serialize, raw: &[u8]) -> Result<Vec<u8>> {
-    let mut bytes = encode(head)?;
+pub(super) fn frame(head: &dyn ToJson, raw: &[u8]) -> Vec<u8> {
+    let mut bytes = json::write(head).into_bytes();
     bytes.push(b'\n');
     bytes.extend_from_slice(raw);
-    Ok(bytes)
+    bytes
 }
 
 /// The value's bytes, and the raw text after them.

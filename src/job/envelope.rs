@@ -1,13 +1,11 @@
 //! What travels through a queue: which job, and which of its turns. The request itself stays in the Job object, since a
 //! message carries 128 KB and a request up to 8 MB.
 
-use serde::Serialize;
-
 use super::id::JobId;
 use crate::json;
 
 /// One turn of one job. A turn is a scheduled delivery; a message for an old turn is stale and harmless.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Envelope {
     v: u32,
     /// The job.

@@ -1,13 +1,11 @@
 //! What happened to a job, call by call (B10): kept with the job, shown in its status.
 
-use serde::Serialize;
-
 use crate::json;
 use crate::policy::cause::Cause;
 use crate::policy::time::Timestamp;
 
 /// One failed call and the wait after it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// When the call had failed.
     pub at: Timestamp,
@@ -16,18 +14,14 @@ pub struct Entry {
     /// Why it failed.
     pub cause: Cause,
     /// The HTTP status, where there was one.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
     /// The upstream's request id, for its support.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub request_id: Option<String>,
     /// Whether the call used up an attempt.
     pub costs_attempt: bool,
     /// The wait that was drawn, in milliseconds: what the bucket or Retry-After asked for.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub computed_wait_ms: Option<u64>,
     /// The wait that really passed before the job was taken up again, in milliseconds; unknown until then.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub real_wait_ms: Option<u64>,
 }
 

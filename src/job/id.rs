@@ -8,14 +8,12 @@ use std::fmt;
 use std::str::FromStr;
 
 use hmac::{Hmac, KeyInit, Mac};
-use serde::Serialize;
 use sha2::Sha256;
 
 use crate::json;
 
 /// A job's public name: `job_` and 32 hexadecimal digits.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[serde(into = "String")]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct JobId(u128);
 
 impl JobId {
@@ -70,6 +68,14 @@ impl json::FromJson for JobId {
         id.map_err(|InvalidJobId| faults.add(format!("must be a job id: {InvalidJobId}"))).ok()
     }
 }
+
+impl json::ToJson for JobId {
+    fn write(&self, out: &mut String) {
+        self.to_string().as_str().write(out);
+    }
+}
+json::output!(@serde JobId);
+json::object!(@serde JobId);
 
 impl From<JobId> for String {
     fn from(id: JobId) -> Self {

@@ -9,8 +9,6 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
-
 use super::history::{self, Entry};
 use super::id::JobId;
 use super::schedule::{Announcement, Publication, Timing};
@@ -24,7 +22,7 @@ use crate::policy::priority::Priority;
 use crate::policy::time::{Timestamp, millis};
 
 /// Everything that is known of a job, but for its request and its answer, which are kept beside it, raw.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug)]
 pub struct Record {
     v: u32,
     /// The job's name.
@@ -93,13 +91,12 @@ json::object!(Record {
 });
 
 /// Proof of a claim; a later claim makes it void.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(transparent)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Token(u64);
 
 json::transparent!(Token);
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Lease {
     token: Token,
     pub(super) until: Timestamp,
@@ -108,8 +105,7 @@ pub(super) struct Lease {
 json::object!(Lease { token, until });
 
 /// The answer to a message that wants its turn.
-#[derive(Clone, Debug, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Debug)]
 pub enum Claim {
     /// The turn is yours.
     Claimed(Claimed),
@@ -146,7 +142,7 @@ impl Claim {
 }
 
 /// What a consumer needs to know of the job it has claimed.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug)]
 pub struct Claimed {
     /// The fencing token.
     pub token: Token,
@@ -171,7 +167,7 @@ pub struct Claimed {
 json::object!(Claimed { token, model, priority, preset, betas, attempts, counted_calls, remaining_ms, waited });
 
 /// A wait that is over.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Waited {
     /// What was drawn or asked for, in milliseconds; `None` for a wait without a bucket.
     pub computed_ms: Option<u64>,

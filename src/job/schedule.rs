@@ -10,8 +10,6 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
-
 use super::envelope::Envelope;
 use super::record::Record;
 use crate::json;
@@ -53,8 +51,7 @@ pub enum Effect {
 }
 
 /// Whether the current turn's message is in the queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Announcement {
     /// To be sent at this moment, after so many failures.
     Due { at: Timestamp, failures: u32 },
@@ -74,8 +71,7 @@ impl Announcement {
 }
 
 /// Whether KV has the finished job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Publication {
     /// There is nothing to publish, or it is gone.
     Nothing,

@@ -1,17 +1,14 @@
 //! How a delivery ends: what the consumer reports to the Job object, as data.
 
-use serde::Serialize;
-
 use super::state::FailReason;
 use crate::json;
 use crate::policy::answer::HoldReason;
 use crate::policy::cause::Cause;
 
 /// The end of one delivery.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settlement {
     /// The call that failed in this delivery, if one did.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub failed_call: Option<FailedCall>,
     /// What comes next.
     pub then: Then,
@@ -20,7 +17,7 @@ pub struct Settlement {
 json::object!(Settlement { failed_call, then });
 
 /// A call that failed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FailedCall {
     /// The model that was called.
     pub model: String,
@@ -41,8 +38,7 @@ pub struct FailedCall {
 json::object!(FailedCall { model, cause, status, request_id, costs_attempt, costs_call, computed_wait_ms });
 
 /// What comes after a delivery.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Then {
     /// Another turn after a failed call.
     Retry {
@@ -69,8 +65,7 @@ json::choice!(Then {
 });
 
 /// How a job ends; the answer itself travels beside it, raw.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ending {
     /// With an answer.
     Done {

@@ -1,15 +1,12 @@
 //! What was asked for: the fields of a submission, checked, without the request body itself.
 
-use serde::Serialize;
-use serde_json::value::RawValue;
-
 use crate::json;
 use crate::policy::kinds::WhenExhausted;
 use crate::policy::presets::Preset;
 use crate::policy::priority::Priority;
 
 /// A submission's fields, as they are kept with the job.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug)]
 pub struct Spec {
     /// The kind of job (A6): a name of the kind table.
     pub kind: String,
@@ -18,26 +15,20 @@ pub struct Spec {
     /// The model that was asked for; the deployment's primary model where the request named none.
     pub model: String,
     /// `anthropic-beta`, forwarded as it came.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub betas: Option<String>,
     /// The backoff preset (B6); none means the deployment's own backoff.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub preset: Option<Preset>,
     /// How long after its submission the job may still be waited for, in seconds.
     pub deadline_seconds: u64,
     /// What happens after the last attempt; none means what the kind says.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub when_exhausted: Option<WhenExhausted>,
     /// What happens if the stream breaks after somebody saw text.
     pub when_interrupted: WhenInterrupted,
     /// Where the app wants to be told.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub webhook: Option<String>,
     /// The app's own data, returned as it came.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub metadata: Option<Box<RawValue>>,
+    pub metadata: Option<json::Text>,
     /// The language of the job's messages, a BCP 47 tag.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub locale: Option<String>,
 }
 

@@ -7,15 +7,12 @@
 //! ```
 //! Terminal states never change; a state never moves backwards except into `retrying` and `held`, and on from there.
 
-use serde::Serialize;
-
 use crate::json;
 use crate::policy::answer::HoldReason;
 use crate::policy::cause::Cause;
 
 /// A job's state, with its data.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
     /// Stored, and not called yet.
     Received,
@@ -49,10 +46,8 @@ pub enum State {
         /// The stable code.
         reason: FailReason,
         /// Why the last call failed, if there was one.
-        #[serde(skip_serializing_if = "Option::is_none")]
         cause: Option<Cause>,
         /// The upstream's error type, where it gave one.
-        #[serde(skip_serializing_if = "Option::is_none")]
         error_type: Option<String>,
         /// A sentence that a person can read.
         message: String,
@@ -105,8 +100,7 @@ impl State {
 }
 
 /// Why a job failed: a stable code.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FailReason {
     /// Every attempt, or every call that one job may make, has been used.
     AttemptsExhausted,

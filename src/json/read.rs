@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde::de::{Deserialize, Deserializer, Error as _};
 use serde_json::value::RawValue;
 
-use super::text::{Fields, Json, Malformed, decimal, for_each_element, for_each_member};
+use super::text::{Fields, Json, Malformed, Text, decimal, for_each_element, for_each_member};
 
 /// A type that can be read from JSON.
 pub trait FromJson: Sized {
@@ -266,9 +266,9 @@ impl FromJson for Duration {
     }
 }
 
-impl FromJson for Box<RawValue> {
-    fn read(json: Json<'_>, faults: &mut Faults) -> Option<Self> {
-        RawValue::from_string(json.get().to_owned()).map_err(|error| faults.add(error.to_string())).ok()
+impl FromJson for Text {
+    fn read(json: Json<'_>, _: &mut Faults) -> Option<Self> {
+        Some(json.into())
     }
 }
 

@@ -1,8 +1,10 @@
-//! How a type says what its JSON looks like. Each macro implements [`FromJson`](super::FromJson) and serde's `Deserialize`.
+//! How a type says what its JSON looks like. Each macro implements [`FromJson`](super::FromJson), [`ToJson`](super::ToJson)
+//! and serde's traits; `output` is for what is only written.
 
 /// An object with these members. Those it does not know are ignored, so that an older version can read what a newer one
 /// wrote; with `only` they are refused. Every member has to be there unless its type may be absent, or a value is given for
-/// that; with `default` each may be left out, and is then as it is in the type's `Default`.
+/// that; with `default` each may be left out, and is then as it is in the type's `Default`. What may be absent, or has the
+/// value given, is left out when it is written.
 macro_rules! object {
     (only default $type:ident { $($field:ident),* $(,)? }) => {
         $crate::json::object!(@over $type { $($field),* } |fields, faults| {
@@ -37,6 +39,7 @@ macro_rules! object {
                 Some(Self { $($field: $field?),* })
             }
         }
+        $crate::json::output!(sparse $type { $($field),* });
         $crate::json::object!(@serde $type);
     };
     (@new $type:ident { $($field:ident $(as $name:literal)? $(= $default:expr)?),* }
@@ -49,6 +52,7 @@ macro_rules! object {
                 Some(Self { $($field: $field?),* })
             }
         }
+        $crate::json::output!(sparse $type { $($field $(as $name)? $(= $default)?),* });
         $crate::json::object!(@serde $type);
     };
     (@member $fields:ident, $faults:ident, $field:ident) => {
@@ -72,7 +76,44 @@ macro_rules! object {
     };
 }
 
-/// A string, which names one of the variants; `name` gives it, and serde writes it.
+/// An object that is only written; with `sparse` without the members that are absent.
+macro_rules! output {
+    (sparse $type:ty { $($field:ident $(as $name:literal)? $(= $default:expr)?),* $(,)? }) => {
+        $crate::json::output!(@write $type, write_sparse_object { $($field $(as $name)? $(= $default)?),* });
+    };
+    ($type:ty { $($field:ident $(as $name:literal)?),* $(,)? }) => {
+        $crate::json::output!(@write $type, write_object { $($field $(as $name)?),* });
+    };
+    (@write $type:ty, $write:ident { $($field:ident $(as $name:literal)? $(= $default:expr)?),* }) => {
+        impl $crate::json::ToJson for $type {
+            fn write(&self, out: &mut String) {
+                $crate::json::$write(
+                    &[$((
+                        $crate::json::output!(@name $field $($name)?),
+                        $crate::json::output!(@value self.$field $(, $default)?),
+                    )),*],
+                    out,
+                );
+            }
+        }
+        $crate::json::output!(@serde $type);
+    };
+    (@name $field:ident) => { stringify!($field).trim_start_matches("r#") };
+    (@name $field:ident $name:literal) => { $name };
+    (@value $this:ident.$field:ident) => { &$this.$field };
+    (@value $this:ident.$field:ident, $default:expr) => {
+        &($this.$field != $default).then_some(&$this.$field)
+    };
+    (@serde $type:ty) => {
+        impl serde::Serialize for $type {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                $crate::json::write_any(self, serializer)
+            }
+        }
+    };
+}
+
+/// A string, which names one of the variants; `name` gives it.
 macro_rules! names {
     ($type:ident { $($variant:ident => $name:literal),* $(,)? }) => {
         impl $type {
@@ -92,11 +133,12 @@ macro_rules! names {
         }
         $crate::json::object!(@serde $type);
 
-        impl serde::Serialize for $type {
-            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                serializer.serialize_str(self.name())
+        impl $crate::json::ToJson for $type {
+            fn write(&self, out: &mut String) {
+                $crate::json::ToJson::write(self.name(), out);
             }
         }
+        $crate::json::output!(@serde $type);
     };
 }
 
@@ -113,7 +155,29 @@ macro_rules! choice {
             }
         }
         $crate::json::object!(@serde $type);
+
+        impl $crate::json::ToJson for $type {
+            fn write(&self, out: &mut String) {
+                match self {
+                    $(Self::$variant $(($inner))? $({ $($field),* })? => {
+                        $crate::json::choice!(@write $name, $(($inner))? $({ $($field),* })? out)
+                    })*
+                }
+            }
+        }
+        $crate::json::output!(@serde $type);
     };
+    (@write $name:literal, $out:ident) => {
+        $crate::json::ToJson::write($name, $out)
+    };
+    (@write $name:literal, ($inner:ident) $out:ident) => {
+        $crate::json::write_object(&[($name, $inner)], $out)
+    };
+    (@write $name:literal, { $($field:ident),* } $out:ident) => {{
+        let mut content = String::new();
+        $crate::json::write_sparse_object(&[$((stringify!($field), $field)),*], &mut content);
+        $crate::json::write_object(&[($name, &$crate::json::Text::new(content))], $out)
+    }};
     (@shape $variant:ident $content:ident, $faults:ident) => {
         Some(Self::$variant)
     };
@@ -135,6 +199,13 @@ macro_rules! transparent {
                 $crate::json::FromJson::read(json, faults).map(|$field| Self { $field })
             }
         }
+
+        impl $crate::json::ToJson for $type {
+            fn write(&self, out: &mut String) {
+                $crate::json::ToJson::write(&self.$field, out);
+            }
+        }
+        $crate::json::output!(@serde $type);
         $crate::json::object!(@serde $type);
     };
     ($type:ident) => {
@@ -143,8 +214,15 @@ macro_rules! transparent {
                 $crate::json::FromJson::read(json, faults).map(Self)
             }
         }
+
+        impl $crate::json::ToJson for $type {
+            fn write(&self, out: &mut String) {
+                $crate::json::ToJson::write(&self.0, out);
+            }
+        }
+        $crate::json::output!(@serde $type);
         $crate::json::object!(@serde $type);
     };
 }
 
-pub(crate) use {choice, names, object, transparent};
+pub(crate) use {choice, names, object, output, transparent};

@@ -51,6 +51,29 @@ impl<'a> Json<'a> {
     }
 }
 
+/// The same, owned: a value that is not ours to understand.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Text(String);
+
+impl Text {
+    /// The text.
+    #[must_use]
+    pub fn get(&self) -> &str {
+        &self.0
+    }
+
+    /// What was written by [`ToJson`](super::ToJson).
+    pub(crate) const fn new(json: String) -> Self {
+        Self(json)
+    }
+}
+
+impl From<Json<'_>> for Text {
+    fn from(json: Json<'_>) -> Self {
+        Self(json.get().to_owned())
+    }
+}
+
 /// The members of an object, in order, borrowed from its text. Of two members with one name the first counts.
 #[derive(Debug, Default)]
 pub struct Fields<'a>(pub Vec<(Cow<'a, str>, Json<'a>)>);

@@ -4,17 +4,20 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
-
 use super::backoff::Wait;
 use super::cause::Cause;
 use super::transition::Transition;
 use crate::json;
 
 /// Names one permit. Rises by one per grant and stays far below 2^53, so that JavaScript can carry it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[serde(transparent)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PermitId(pub u64);
+
+impl std::fmt::Display for PermitId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
 
 impl std::str::FromStr for PermitId {
     type Err = std::num::ParseIntError;
@@ -27,8 +30,7 @@ impl std::str::FromStr for PermitId {
 json::transparent!(PermitId);
 
 /// The answer to "may I call?".
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
     /// Call now; renew the permit, report with it.
     Granted(PermitId),
@@ -93,8 +95,7 @@ json::names!(HoldReason {
 });
 
 /// How a call ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Report {
     /// A complete answer.
     Success,
@@ -118,7 +119,7 @@ json::choice!(Report {
 });
 
 /// What the gate makes of a report.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Verdict {
     /// What the cause's bucket says about the job's next call; `None` if the cause is never retried.
     pub wait: Option<Wait>,
@@ -134,7 +135,7 @@ pub struct Verdict {
 json::object!(Verdict { wait, held, costs_attempt, transition });
 
 /// How long a job is held, and why.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Held {
     /// How long from now.
     pub after: Duration,

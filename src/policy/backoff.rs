@@ -21,8 +21,6 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
-
 use super::cause::Class;
 use super::settings::{Backoff, BackoffSettings};
 use super::time::{Timestamp, millis, whole_seconds};
@@ -92,7 +90,7 @@ pub fn obey(retry_after: Duration, rng: &mut fastrand::Rng) -> Duration {
 }
 
 /// One kind of failure, as the whole fleet sees it (B1).
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Bucket {
     failures: u32,
     last_failure: Option<Timestamp>,
@@ -157,7 +155,7 @@ impl Bucket {
 }
 
 /// A bucket as the operator sees it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BucketStatus {
     /// How many failures weigh on the next wait.
     pub failures: u32,
@@ -168,6 +166,8 @@ pub struct BucketStatus {
     /// The cap of the job that failed last; 0 before the first failure.
     pub cap_ms: u32,
 }
+
+json::output!(BucketStatus { failures, last_failure_seconds_ago, current_wait_ms, cap_ms });
 
 /// Which bucket a wait comes from; its snake-case name is log field and metric label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -187,7 +187,7 @@ json::names!(BucketName {
 });
 
 /// How long a failed job waits, and why (B10: all of it is logged).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wait {
     /// Whose count it was drawn from.
     pub bucket: BucketName,
@@ -212,7 +212,7 @@ impl Wait {
 }
 
 /// The gate's buckets (B1).
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Buckets {
     rate_limited: Bucket,
     overloaded: Bucket,
@@ -268,7 +268,7 @@ impl Buckets {
 }
 
 /// The buckets as the operator sees them.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BucketsStatus {
     /// 429.
     pub rate_limited: BucketStatus,
@@ -277,6 +277,8 @@ pub struct BucketsStatus {
     /// Everything else that passes.
     pub transient: BucketStatus,
 }
+
+json::output!(BucketsStatus { rate_limited, overloaded, transient });
 
 /// A2's "+ 0–2 s".
 const ADDITIVE_MS: u64 = 2_000;

@@ -19,8 +19,6 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use serde::Serialize;
-
 use super::answer::PermitId;
 use super::evidence::Evidence;
 use super::settings::BreakerSettings;
@@ -43,7 +41,7 @@ pub enum Stand {
 }
 
 /// The breaker's state.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Breaker {
     phase: Phase,
     since: Timestamp,
@@ -53,8 +51,7 @@ pub struct Breaker {
 
 json::object!(default Breaker { phase, since, evidence, history });
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Phase {
     #[default]
     Closed,

@@ -20,8 +20,6 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
-
 use super::answer::PermitId;
 use super::cause::Cause;
 use super::settings::BreakerSettings;
@@ -45,7 +43,7 @@ pub const fn counts(cause: Cause) -> bool {
 }
 
 /// The calls that a closed breaker judges by.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Evidence {
     window: Window,
     run: Run,
@@ -54,7 +52,7 @@ pub struct Evidence {
 json::object!(default Evidence { window, run });
 
 /// Failures with no success between.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Run {
     failures: u32,
     /// When the first of them was reported.

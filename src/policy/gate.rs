@@ -23,8 +23,6 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
-
 use super::answer::{Decision, Held, HoldReason, PermitId, Report, Verdict};
 use super::backoff::{Buckets, Wait};
 use super::breaker::{Breaker, Stand};
@@ -41,7 +39,7 @@ use super::transition::{Past, State, Transition};
 use crate::json;
 
 /// The gate's whole state.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Gate {
     breaker: Breaker,
     holds: Holds,

@@ -23,15 +23,12 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
-
 use super::answer::{HoldReason, PermitId};
 use super::time::Timestamp;
 use crate::json;
 
 /// One reason to hold everyone.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Hold {
     /// Nobody is held.
     #[default]
@@ -54,7 +51,7 @@ json::choice!(Hold {
 });
 
 /// Both of them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Holds {
     retry_after: Hold,
     spend_cap: Hold,
@@ -196,7 +193,7 @@ impl Holds {
 }
 
 /// A hold as the operator sees it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HoldStatus {
     /// Why.
     pub reason: HoldReason,
@@ -205,6 +202,8 @@ pub struct HoldStatus {
     /// How long until one may try.
     pub seconds_left: u64,
 }
+
+json::output!(HoldStatus { reason, trying, seconds_left });
 
 #[cfg(test)]
 mod tests {

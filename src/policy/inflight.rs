@@ -18,8 +18,6 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use serde::Serialize;
-
 use super::answer::PermitId;
 use super::priority::Priority;
 use super::settings::{MAX_IN_FLIGHT, PaceSettings};
@@ -27,28 +25,23 @@ use super::time::{Timestamp, millis};
 use crate::json;
 
 /// One call on its way. Short names and left-out defaults: there may be hundreds, and the state is one value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Permit {
     /// When it was granted.
-    #[serde(rename = "g")]
     pub granted: Timestamp,
-    #[serde(rename = "e")]
     expires: Timestamp,
     /// For whom.
-    #[serde(rename = "p", skip_serializing_if = "is_default")]
     pub priority: Priority,
     /// Whether first content has come.
-    #[serde(rename = "c", skip_serializing_if = "is_default")]
     pub content: bool,
     /// Whether it was granted before a trip.
-    #[serde(rename = "s", skip_serializing_if = "is_default")]
     pub straggler: bool,
 }
 
 json::object!(Permit { granted as "g", expires as "e", priority as "p" = Priority::default(), content as "c" = false, straggler as "s" = false });
 
 /// The permits and the limit.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InFlight {
     permits: BTreeMap<PermitId, Permit>,
     last_id: u64,
@@ -204,7 +197,7 @@ impl InFlight {
 }
 
 /// The most calls that were being answered at the same time, of this half-minute and the one before.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Served {
     half_minute: u64,
     now: u32,
@@ -235,10 +228,6 @@ impl Served {
 
 fn count<'a>(permits: impl Iterator<Item = &'a Permit>) -> u32 {
     u32::try_from(permits.count()).unwrap_or(u32::MAX)
-}
-
-fn is_default<T: Default + PartialEq>(value: &T) -> bool {
-    *value == T::default()
 }
 
 fn average(before: u32, sample: Duration) -> u32 {

@@ -5,12 +5,10 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
-
 use crate::json;
 
 /// What a kind allows.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kind {
     /// Whether the fallback model may answer instead (A6).
     pub fallback: bool,

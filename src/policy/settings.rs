@@ -9,8 +9,6 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
-
 use super::backoff::Jitter;
 use crate::json;
 
@@ -18,7 +16,7 @@ use crate::json;
 pub type Problem = (String, String);
 
 /// The breaker's settings (A7; requirements, "What the sources get wrong", 3).
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct BreakerSettings {
     /// Length of the window that the failure rate is judged over. Seconds, 1–3600, default 60 (A7).
     pub window_seconds: u32,
@@ -84,7 +82,7 @@ impl BreakerSettings {
 }
 
 /// One bucket's backoff (B2): `raw = min(cap, base · 2^failures)`, then jitter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backoff {
     /// The wait before doubling. Milliseconds, 1–86400000.
     pub base_ms: u32,
@@ -115,7 +113,7 @@ impl Backoff {
 }
 
 /// The buckets' settings: one for the own rate, one for the platform's load (B1, B2), one for everything else that passes.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BackoffSettings {
     /// 429. Default: base 1 s, cap 30 s, equal (B2).
     pub rate_limited: Backoff,
@@ -151,7 +149,7 @@ impl BackoffSettings {
 }
 
 /// How fast the gate lets calls through.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PaceSettings {
     /// Calls per minute towards the model (B9); null: no limit of ours. 1–1000000.
     pub calls_per_minute: Option<u32>,
@@ -191,7 +189,7 @@ impl PaceSettings {
 }
 
 /// When the primary counts as degraded (B7).
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DegradedSettings {
     /// Overloads in a row. 1–1000, default 5 (B7: 5–8 is sensible).
     pub consecutive_overloads: u32,
@@ -319,10 +317,7 @@ mod tests {
             )
         );
         let pace: PaceSettings = serde_json::from_str("{}").unwrap();
-        assert_eq!(
-            serde_json::to_string(&pace).unwrap(),
-            r#"{"calls_per_minute":null,"burst":null,"max_in_flight":null,"start_in_flight":8}"#
-        );
+        assert_eq!(serde_json::to_string(&pace).unwrap(), r#"{"start_in_flight":8}"#);
         let degraded: DegradedSettings = serde_json::from_str("{}").unwrap();
         assert_eq!(serde_json::to_string(&degraded).unwrap(), r#"{"consecutive_overloads":5,"retry_seconds":90}"#);
         let problems = [breaker.validate(), backoff.validate(), pace.validate(), degraded.validate()].concat();

@@ -16,14 +16,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use serde::Serialize;
-
 use super::time::{Timestamp, millis};
 use crate::json;
 
 /// How many wake when.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(transparent)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sleepers {
     /// By the step that their wake-up is due in.
     due: BTreeMap<u64, u32>,

@@ -1,14 +1,13 @@
 //! The gate as the operator sees it. Ages and times left, no instants: the reader's clock is not the gate's.
 
-use serde::Serialize;
-
 use super::backoff::BucketsStatus;
 use super::hold::HoldStatus;
 use super::transition::{State, Transition};
 use super::window::Counts;
+use crate::json;
 
 /// The gate as the operator sees it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GateStatus {
     /// Closed (serving), Open (refusing) or HalfOpen (one probe).
     pub state: State,
@@ -34,12 +33,33 @@ pub struct GateStatus {
     pub history: Vec<PastStatus>,
 }
 
+json::output!(GateStatus {
+    state,
+    since_seconds,
+    next_check_seconds,
+    probe_in_flight,
+    in_flight,
+    in_flight_limit,
+    held,
+    holds,
+    window,
+    buckets,
+    history
+});
+
 /// One move of the breaker, and how long ago it was.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PastStatus {
     /// How long ago.
     pub seconds_ago: u64,
     /// What.
-    #[serde(flatten)]
     pub transition: Transition,
 }
+
+impl json::ToJson for PastStatus {
+    fn write(&self, out: &mut String) {
+        let Transition { from, to, why } = &self.transition;
+        json::write_object(&[("seconds_ago", &self.seconds_ago), ("from", from), ("to", to), ("why", why)], out);
+    }
+}
+json::output!(@serde PastStatus);

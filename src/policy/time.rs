@@ -2,15 +2,12 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
-
 use crate::json;
 
 /// A moment, in milliseconds since the Unix epoch (UTC).
 ///
 /// Arithmetic saturates: clocks run backwards and hints are absurd, and neither may panic.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[serde(transparent)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(u64);
 
 json::transparent!(Timestamp);

@@ -1,8 +1,6 @@
 //! How a breaker moves, as data: from which state to which, why, and when. The table of what may move where is the
 //! [`breaker`](super::breaker)'s.
 
-use serde::Serialize;
-
 use super::time::Timestamp;
 use crate::json;
 
@@ -50,7 +48,7 @@ json::names!(Why {
 });
 
 /// One move of the breaker.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transition {
     /// What it was.
     pub from: State,
@@ -63,13 +61,19 @@ pub struct Transition {
 json::object!(Transition { from, to, why });
 
 /// One move, and when it was.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Past {
     /// When.
     pub at: Timestamp,
     /// What.
-    #[serde(flatten)]
     pub transition: Transition,
+}
+
+impl json::ToJson for Past {
+    fn write(&self, out: &mut String) {
+        let Transition { from, to, why } = &self.transition;
+        json::write_object(&[("at", &self.at), ("from", from), ("to", to), ("why", why)], out);
+    }
 }
 
 impl json::FromJson for Past {
@@ -78,3 +82,6 @@ impl json::FromJson for Past {
         Some(Self { at: at?, transition: transition? })
     }
 }
+
+json::output!(@serde Past);
+json::object!(@serde Past);

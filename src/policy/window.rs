@@ -9,13 +9,11 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
-
 use super::time::{Timestamp, millis};
 use crate::json;
 
 /// Successes and failures of the last `length`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Window {
     /// The length that the buckets were cut for.
     length_ms: u64,
@@ -25,7 +23,7 @@ pub struct Window {
 
 json::object!(default Window { length_ms, buckets });
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct Bucket {
     start: Timestamp,
     successes: u32,
@@ -35,13 +33,15 @@ struct Bucket {
 json::object!(Bucket { start, successes, failures });
 
 /// How many calls ended how.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Calls that came to content.
     pub successes: u32,
     /// Calls that failed before it, for a reason that counts.
     pub failures: u32,
 }
+
+json::output!(Counts { successes, failures });
 
 impl Counts {
     /// All of them.

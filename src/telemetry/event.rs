@@ -1,12 +1,10 @@
 //! Every event that is logged. The field names are the metric labels of later exporters, units are in the names.
 
-use serde::Serialize;
-
+use crate::json;
 use crate::policy::transition::{State, Why};
 
 /// Something that happened.
-#[derive(Clone, Debug, Serialize)]
-#[serde(tag = "event", rename_all = "snake_case")]
+#[derive(Clone, Debug)]
 pub enum Event<'a> {
     /// A job was stored and its receipt given.
     JobSubmitted {
@@ -181,12 +179,44 @@ pub enum Event<'a> {
     },
 }
 
+/// The name as a member among the others.
+macro_rules! events {
+    ($($name:literal => $variant:ident { $($field:ident),* },)*) => {
+        impl json::ToJson for Event<'_> {
+            fn write(&self, out: &mut String) {
+                match self {
+                    $(Self::$variant { $($field),* } => {
+                        json::write_object(&[("event", &$name), $((stringify!($field), $field)),*], out);
+                    })*
+                }
+            }
+        }
+    };
+}
+
+events! {
+    "job_submitted" => JobSubmitted { job, client, kind, priority, model, request_bytes, replayed },
+    "job_claimed" => JobClaimed { job, turn, attempts },
+    "delivery_skipped" => DeliverySkipped { job, turn, reason },
+    "job_held" => JobHeld { job, model, reason, wait_ms },
+    "call_started" => CallStarted { job, model, permit },
+    "call_succeeded" => CallSucceeded { job, model, request_id, duration_ms, input_tokens, output_tokens },
+    "call_failed" => CallFailed { job, model, cause, status, request_id, duration_ms },
+    "backoff" => Backoff { job, model, cause, failures, computed_wait_ms, wait_ms, costs_attempt },
+    "job_resumed" => JobResumed { job, turn, computed_wait_ms, real_wait_ms },
+    "job_finished" => JobFinished { job, status, reason, attempts, calls, age_ms },
+    "call_abandoned" => CallAbandoned { job, reason },
+    "gate_transition" => GateTransition { model, from, to, why },
+    "message_discarded" => MessageDiscarded { queue, reason },
+    "message_retried" => MessageRetried { queue, reason, delay_seconds },
+    "trouble" => Trouble { job, part, message },
+}
+
 impl Event<'_> {
     /// The log line.
     #[must_use]
     pub fn line(&self) -> String {
-        // Strings and numbers alone always serialise.
-        serde_json::to_string(self).unwrap_or_default()
+        json::write(self)
     }
 
     /// Whether somebody should look at it.

@@ -21,7 +21,7 @@ const UNITS: [(&str, &[&str]); 12] = [
     ("job", &["json", "policy"]),
     ("claude", &["json", "policy"]),
     ("telemetry", &["json", "policy", "job"]),
-    ("api::error", &["claude"]),
+    ("api::error", &["json", "claude"]),
     ("api::auth", &["json", "api::error"]),
     ("config", &["json", "policy", "job", "api::auth"]),
     ("api", &["json", "policy", "job", "claude", "api::error", "api::auth", "config"]),

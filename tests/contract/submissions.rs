@@ -163,10 +163,7 @@ fn a_submission_says_what_it_means_and_the_rest_is_the_deployments() {
     };
     assert_eq!(
         json(&with(""), None),
-        concat!(
-            r#"{"kind":"tagging","priority":"medium","model":"claude-sonnet-5-5","deadline_seconds":86400,"#,
-            r#""when_interrupted":"restart"}"#
-        )
+        r#"{"kind":"tagging","priority":"medium","model":"claude-sonnet-5-5","deadline_seconds":86400}"#
     );
     let full = format!(
         r#"{{"kind":"code_generation","priority":"low","deadline_seconds":60,"when_exhausted":"fail","preset":"batch",

@@ -1,15 +1,18 @@
 //! Looking at raw JSON: what a value is, and a list of everything that is wrong with it.
 
 use super::super::raw::{self, Fields};
+use crate::json;
 
 /// Something that is wrong with a request, and where.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// The place, as a path: `request.messages[2].role`.
     pub place: String,
     /// What has to be different there, without the place: "must be a string".
     pub message: String,
 }
+
+json::output!(Problem { place, message });
 
 impl Problem {
     /// A problem at `place`.
