@@ -1,14 +1,14 @@
 //! Spillway: a Cloudflare Worker that absorbs Claude API overload (529) and rate limits (429).
 //!
-//! The crate is a set of rings; an arrow only ever points inwards (`tests/architecture.rs` checks it):
+//! The crate is a set of rings; an arrow only ever points inwards (`tests/architecture` checks it):
 //!
 //! ```text
-//! edge ──► submission, delivery ──► job, claude, api, telemetry, config ──► policy ──► json ──► std without clock
+//! edge ──► submission, delivery ──► config ──► api ──► job, claude, telemetry ──► policy ──► json ──► std without clock
 //! ```
 //!
 //! - [`json`] reads and writes what every ring keeps and says.
 //! - [`policy`] decides. Pure and synchronous: time and randomness are arguments, state is serde data.
-//! - `job`, `claude`, `api`, `telemetry` and `config` are the domain, the upstream protocol, our HTTP contract, our facts
+//! - `job`, `claude`, `telemetry`, `api` and `config` are the domain, the upstream protocol, our facts, our HTTP contract
 //!   and our settings, as data.
 //! - `submission` and `delivery` are the ways through the house, step by step, without I/O.
 //! - `edge` is the only ring that awaits anything. It exists on wasm32 alone and decides nothing.

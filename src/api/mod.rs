@@ -4,4 +4,3 @@ pub mod auth;
 pub mod error;
 pub mod route;
 pub mod status;
-pub mod submit;

@@ -12,10 +12,10 @@ use crate::api::auth::Caller;
 use crate::api::error::{ApiError, ErrorKind};
 use crate::api::route::Route;
 use crate::api::status::{Published, Question};
-use crate::api::submit::MAX_BODY_BYTES;
 use crate::config::{Config, Fault};
 use crate::job::JobId;
 use crate::json::{self, ToJson};
+use crate::submission::MAX_BODY_BYTES;
 use crate::submission::{self, Incoming};
 use crate::telemetry::Event;
 

@@ -1,7 +1,7 @@
 //! What a submission may be: every fault at once, each with its place.
 
 use spillway::api::error::ErrorKind;
-use spillway::api::submit::Submission;
+use spillway::submission::Submission;
 
 use super::config;
 

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::error::{ApiError, ErrorKind};
+use crate::api::error::{ApiError, ErrorKind};
 use crate::claude::betas::Betas;
 use crate::claude::request::{MessagesRequest, Problem};
 use crate::config::{Config, MAX_DEADLINE_SECONDS, MIN_DEADLINE_SECONDS};

@@ -6,11 +6,14 @@
 //! 3. [`receipt`]: the same idempotency key with the same submission gets the same receipt again, with another one a
 //!    conflict (B12).
 
+mod form;
+
+pub use form::{MAX_BODY_BYTES, Submission};
+
 use sha2::{Digest, Sha256};
 
 use crate::api::error::{ApiError, ErrorKind};
 use crate::api::status::wording;
-use crate::api::submit::Submission;
 use crate::config::Config;
 use crate::job::{JobId, Record};
 use crate::json;
