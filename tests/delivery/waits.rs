@@ -186,7 +186,7 @@ fn outcomes() -> impl Strategy<Value = Outcome> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 128, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn whatever_the_upstream_does_a_job_ends_within_its_attempts_its_calls_and_its_deadline(
