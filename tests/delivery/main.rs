@@ -134,10 +134,23 @@ fn calls_are_bounded_by_max_calls_and_at_least_three_for_every_attempt() {
     ] {
         // Paced for ever: no attempt is ever used.
         let mut record = job(604_800, preset);
-        bench(policy).run(&mut record, 200, || asks(Cause::RateLimited, 1));
+        let deliveries = bench(policy).run(&mut record, 200, || asks(Cause::RateLimited, 1));
+        assert!(deliveries.last().is_some_and(|last| last.call.is_some()), "it ends with its last call, not after it");
+        assert!(matches!(record.state, State::Failed { cause: Some(Cause::RateLimited), .. }), "{:?}", record.state);
         assert_eq!((record.state.reason(), record.attempts), (Some("attempts_exhausted"), 0), "{policy} {preset:?}");
         assert_eq!(record.calls, calls, "{policy} {preset:?}");
     }
+}
+
+#[test]
+fn what_costs_no_attempt_does_not_use_up_the_last_one() {
+    let (mut bench, mut record) = (bench(r#"{"max_attempts":2}"#), job(86_400, None));
+    bench.run(&mut record, 1, || fails(Cause::ServerError));
+    bench.run(&mut record, 3, || asks(Cause::RateLimited, 1));
+    assert_eq!((record.attempts, record.calls), (1, 4));
+    assert!(!record.state.is_terminal(), "{:?}", record.state);
+    bench.run(&mut record, 1, || fails(Cause::ServerError));
+    assert_eq!(record.state.reason(), Some("attempts_exhausted"));
 }
 
 #[test]

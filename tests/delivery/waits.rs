@@ -57,6 +57,17 @@ fn a_wait_is_whole_seconds_at_least_one_and_ends_before_the_deadline() {
     }
 }
 
+#[test]
+fn what_a_call_took_is_no_longer_left_to_wait() {
+    let (claimed, policy) = (claimed(60), Policy::default());
+    let (mut delivery, _) = Delivery::start(&claimed, &policy, T0, T0);
+    delivery.on_decision(first_decision(), T0);
+    let later = T0 + Duration::from_secs(40);
+    let step = delivery.on_outcome(Err(&failure(Cause::Overloaded, None)), &verdict(120_000, 0), later);
+    let Step::Settle(settlement) = step else { panic!("{step:?}") };
+    assert_eq!(settlement.then, Then::Retry { cause: Cause::Overloaded, wait_ms: 15_000 });
+}
+
 fn reason(then: &Then) -> Option<&'static str> {
     match then {
         Then::End(spillway::job::Ending::Failed { reason, .. }) => Some(reason.name()),

@@ -110,6 +110,15 @@ proptest! {
     }
 
     #[test]
+    fn a_confirmation_for_another_turn_confirms_nothing(deadline in deadlines(), history in histories()) {
+        for Step { before, after, op, .. } in run(deadline, history).1 {
+            if let Op::Announced(by) = op && turn(&before).saturating_add_signed(by) != turn(&before) {
+                prop_assert_eq!(stored(&before), stored(&after));
+            }
+        }
+    }
+
+    #[test]
     fn a_turn_is_not_claimed_while_it_is_leased_or_before_its_time(deadline in deadlines(), history in histories()) {
         for Step { before, op, outcome, now, .. } in run(deadline, history).1 {
             if matches!(op, Op::Claim(_)) && outcome == "claimed" {

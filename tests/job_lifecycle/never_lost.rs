@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use spillway::job::{Claim, Effect, Ending, Settlement, Then};
+use spillway::policy::answer::HoldReason;
 use spillway::policy::time::Timestamp;
 
 use super::world::{Op, T0, TIMING, World, deadlines, histories, instant, job, run, turn};
@@ -26,6 +27,8 @@ fn answer(world: &mut World, turn: u64) {
     }
 }
 
+/// More rings than any job needs, so that a test of an end has one itself.
+const MANY: u32 = 2_000;
 const DAY: Duration = Duration::from_secs(86_400);
 
 proptest! {
@@ -39,7 +42,7 @@ proptest! {
         let (mut world, _) = run(deadline, history);
         prop_assume!(!world.record.state.is_terminal());
         let end = end_of(&world);
-        for _ in 0..2_000 {
+        for _ in 0..MANY {
             if world.record.state.is_terminal() {
                 break;
             }
@@ -77,7 +80,10 @@ proptest! {
         world.record.deadline_at = world.now + 60 * DAY;
         let mut is_lost = fates.into_iter().chain([0]).cycle().map(|fate| fate > 0);
         let mut queue: Vec<(Timestamp, u64)> = Vec::new();
-        while !world.record.state.is_terminal() {
+        for _ in 0..MANY {
+            if world.record.state.is_terminal() {
+                break;
+            }
             let alarm = world.record.next_alarm(&TIMING).max(world.now);
             match queue.iter().copied().min().filter(|(at, _)| *at <= alarm) {
                 Some((at, turn)) => {
@@ -104,8 +110,10 @@ proptest! {
         deadline in deadlines(), history in histories(), is_done in any::<bool>(),
     ) {
         let (mut world, _) = run(deadline, history);
-        while !world.record.state.is_terminal() {
-            ring(&mut world, is_done);
+        for _ in 0..MANY {
+            if !world.record.state.is_terminal() {
+                ring(&mut world, is_done);
+            }
         }
         let over_at = world.record.finished_at.unwrap() + TIMING.retention;
         for _ in 0..400 {
@@ -123,7 +131,10 @@ fn a_message_that_does_not_come_is_sent_again_ever_more_patiently() {
     let mut record = job(86_400);
     let mut sent = Vec::new();
     let mut now = T0;
-    while !record.state.is_terminal() {
+    for _ in 0..20 {
+        if record.state.is_terminal() {
+            break;
+        }
         for effect in record.tick(now, &TIMING) {
             if matches!(effect, Effect::Announce { .. }) {
                 sent.push(now.since(T0).as_secs());
@@ -135,6 +146,24 @@ fn a_message_that_does_not_come_is_sent_again_ever_more_patiently() {
     assert_eq!(sent, [0, 600, 1_800, 4_200, 9_000, 18_600, 37_800, 76_200]);
     assert_eq!(record.finished_at, Some(T0 + Duration::from_secs(86_400)));
     assert_eq!(record.state.reason(), Some("deadline_exceeded"));
+}
+
+#[test]
+fn each_turn_is_missed_with_fresh_patience() {
+    let mut record = job(604_800);
+    for _ in 0..3 {
+        let now = record.next_alarm(&TIMING);
+        record.tick(now, &TIMING);
+        record.announced(1, now);
+    }
+    let late = record.next_alarm(&TIMING);
+    assert_eq!(late, T0 + Duration::from_secs(4_200), "doubled twice");
+    let Claim::Claimed(claimed) = record.claim(1, late, &TIMING) else { panic!("its time has come") };
+    let then = Then::Hold { reason: HoldReason::BreakerOpen, wait_ms: 1_000 };
+    record.settle(claimed.token, Settlement { failed_call: None, then }, late);
+    record.tick(late, &TIMING);
+    record.announced(2, late);
+    assert_eq!(record.next_alarm(&TIMING), late + Duration::from_secs(1 + 600));
 }
 
 #[test]
