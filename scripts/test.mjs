@@ -51,7 +51,7 @@ function stages(node, files) {
       command: node,
       // Two files at a time: each has a workerd of its own.
       args: ["--test", "--test-concurrency=2", "--test-timeout=600000", "--test-reporter=spec", ...tests],
-      closing: /^ℹ (?!start of|end of)|^# printed: /,
+      closing: /^ *ℹ (?!start of|end of)|^# printed: /,
     },
   ];
 }
