@@ -328,4 +328,5 @@ const SEND_PATIENCE: Duration = Duration::from_secs(30);
 const KV_WRITE_INTERVAL: Duration = Duration::from_millis(1_100);
 const NO_JOB: &str = "there is no such job";
 const TROUBLE_PAUSE: Duration = Duration::from_secs(60);
-const MIN_ALARM: Duration = Duration::from_millis(50);
+/// What is due at once is done at once, beside the answer; the alarm only comes back to what failed, and never in a loop.
+const MIN_ALARM: Duration = Duration::from_secs(1);
