@@ -4,13 +4,12 @@
 //! impossible value is never ignored: the Worker answers 503 naming the key until it is mended, and keeps its deliveries.
 //! A setting that is silently without effect is found in the middle of an outage, and then it is too late.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
 use crate::api::auth::Keys;
 use crate::job::Timing;
-use crate::json::{self, Unreadable};
+use crate::json::{self, Map, Unreadable};
 use crate::policy::kinds::{Kind, Kinds};
 use crate::policy::settings::{BackoffSettings, BreakerSettings, DegradedSettings, GateSettings, PaceSettings};
 
@@ -71,9 +70,9 @@ pub struct Policy {
     /// The synchronous path.
     pub sync: SyncSettings,
     /// Rows added to the kind table, or replacing its own (A6).
-    pub kinds: BTreeMap<String, Kind>,
+    pub kinds: Map<String, Kind>,
     /// What models can do, by id.
-    pub models: BTreeMap<String, ModelSettings>,
+    pub models: Map<String, ModelSettings>,
 }
 
 json::object!(only default Policy {
@@ -173,8 +172,8 @@ impl Default for Policy {
             hours: HourSettings::default(),
             deferral: DeferralSettings::default(),
             sync: SyncSettings::default(),
-            kinds: BTreeMap::new(),
-            models: BTreeMap::new(),
+            kinds: Map::default(),
+            models: Map::default(),
         }
     }
 }
@@ -266,7 +265,7 @@ impl Config {
         if !faults.is_empty() {
             return Err(faults);
         }
-        let kinds = Kinds::extended(policy.kinds.clone());
+        let kinds = Kinds::extended(&policy.kinds);
         Ok(Self {
             base_url: base_url.trim_end_matches('/').to_owned(),
             api_key: text("ANTHROPIC_API_KEY"),
@@ -354,7 +353,7 @@ impl Policy {
                 faults.push(Fault::new(format!("POLICY.hours.{key}"), "must be two hours from 0 to 24, as \"13-16\""));
             }
         }
-        for (name, model) in &self.models {
+        for (name, model) in self.models.iter() {
             if model.context_tokens == 0 || model.output_tokens == 0 {
                 faults.push(Fault::new(format!("POLICY.models.{name}"), "its token limits must be above 0"));
             }

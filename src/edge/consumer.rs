@@ -13,13 +13,13 @@
 use std::cell::RefCell;
 use std::time::Duration;
 
-use futures_util::future::join_all;
+use futures_util::future::LocalBoxFuture;
 use worker::{Delay, Env, MessageBatch, MessageExt, QueueRetryOptionsBuilder, RawMessage};
 
 use super::claude_fetch::{self, Answered, Unanswered};
 use super::keeper::{Keeper, Stop};
 use super::stubs::{GateStub, JobStub, ObjectError};
-use super::{clock, entropy, log, settings};
+use super::{clock, entropy, log, settings, together};
 use crate::claude::failure::Failure;
 use crate::config::Config;
 use crate::delivery::{Call, Delivery, GateTrouble, Step};
@@ -51,7 +51,8 @@ pub(super) async fn consume(batch: &MessageBatch<String>, env: &Env) {
         began_at: clock::now(),
         unguarded: RefCell::new(Unguarded::default()),
     };
-    join_all(messages.map(|message| invocation.handle(message))).await;
+    let handled = messages.map(|message| -> LocalBoxFuture<'_, ()> { Box::pin(invocation.handle(message)) });
+    together::all(handled.collect()).await;
 }
 
 /// What the jobs of one batch share.

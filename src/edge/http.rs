@@ -1,20 +1,20 @@
 //! The HTTP routes, each a list of steps.
 
-use std::collections::BTreeMap;
+use std::cell::RefCell;
 
 use futures_util::StreamExt;
-use futures_util::future::join_all;
+use futures_util::future::LocalBoxFuture;
 use worker::{Env, Headers, Method, Request, Response, Result, Url};
 
 use super::stubs::{Cancellation, GateStub, JobStub, ObjectError};
-use super::{clock, entropy, log, results, settings};
+use super::{clock, entropy, log, results, settings, together};
 use crate::api::auth::Caller;
 use crate::api::error::{ApiError, ErrorKind};
 use crate::api::route::Route;
 use crate::api::status::{Published, Question};
 use crate::config::{Config, Fault};
 use crate::job::JobId;
-use crate::json::{self, ToJson};
+use crate::json::{self, Map, Text, ToJson};
 use crate::submission::MAX_BODY_BYTES;
 use crate::submission::{self, Incoming};
 use crate::telemetry::Event;
@@ -121,20 +121,37 @@ async fn gates(caller: &Caller, config: &Config, env: &Env) -> Answer {
         log::trouble(None, "kv", &error);
         Vec::new()
     });
-    models.extend([config.primary_model.clone(), config.fallback_model.clone()]);
-    models.sort_unstable();
-    models.dedup();
-    let ask = |model: String| async move {
-        let status = GateStub::new(env, &model).status().await;
-        let status = status.unwrap_or_else(|error| {
-            log::trouble(None, "gate", &error.to_string());
-            json::write_text(&BTreeMap::from([("error", error.to_string())]))
-        });
-        (model, status)
-    };
-    let gates: BTreeMap<String, json::Text> = join_all(models.into_iter().map(ask)).await.into_iter().collect();
-    json(200, &BTreeMap::from([("gates", gates)]), &[("cache-control", "no-store")])
+    for model in [&config.primary_model, &config.fallback_model] {
+        if !models.contains(model) {
+            models.push(model.clone());
+        }
+    }
+    let gates = RefCell::new(Map::default());
+    let asked = models.into_iter().map(|model| -> LocalBoxFuture<'_, ()> { Box::pin(gate(model, &gates, env)) });
+    together::all(asked.collect()).await;
+    json(200, &Gates { gates: gates.take() }, &[("cache-control", "no-store")])
 }
+
+async fn gate(model: String, gates: &RefCell<Map<String, Text>>, env: &Env) {
+    let status = GateStub::new(env, &model).status().await.unwrap_or_else(|error| {
+        log::trouble(None, "gate", &error.to_string());
+        json::write_text(&Silent { error: error.to_string() })
+    });
+    gates.borrow_mut().insert(model, status);
+}
+
+struct Gates {
+    gates: Map<String, Text>,
+}
+
+json::output!(Gates { gates });
+
+/// In place of a gate that does not answer.
+struct Silent {
+    error: String,
+}
+
+json::output!(Silent { error });
 
 fn health(loaded: std::result::Result<&Config, &[Fault]>) -> Answer {
     struct Health<'a> {

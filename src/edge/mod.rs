@@ -19,4 +19,5 @@ mod log;
 mod results;
 mod settings;
 mod stubs;
+mod together;
 mod wire;

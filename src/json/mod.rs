@@ -7,15 +7,18 @@
 //!
 //! - `text` finds values in a text and checks their syntax.
 //! - `read` makes values into types, noting every fault with its place; `write` makes types into text.
+//! - `map` is a map for the few entries that an object has.
 //! - `shapes` are the macros by which a type says which members it has: once, by name.
 //!
 //! The types implement serde's traits as well, by way of their text, so that whatever else has serde data has them too.
 
+mod map;
 mod read;
 mod shapes;
 mod text;
 mod write;
 
+pub use map::Map;
 pub use read::{Fault, Faults, FromJson, Unreadable, named, read, read_any};
 pub(crate) use shapes::{choice, names, object, output, transparent};
 pub use text::{Fields, Json, MAX_FIELDS, Malformed, Text, decimal, for_each_element, for_each_member, quote};

@@ -1,6 +1,6 @@
 //! From JSON to types: every fault is noted with its place, and reading goes on.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde::de::{Deserialize, Deserializer, Error as _};
 use serde_json::value::RawValue;
 
+use super::map::Map;
 use super::text::{Fields, Json, Malformed, Text, decimal, for_each_element, for_each_member};
 
 /// A type that can be read from JSON.
@@ -299,13 +300,13 @@ impl<T: FromJson> FromJson for VecDeque<T> {
     }
 }
 
-impl<K: FromStr + Ord, V: FromJson> FromJson for BTreeMap<K, V> {
+impl<K: FromStr + Ord, V: FromJson> FromJson for Map<K, V> {
     fn read(json: Json<'_>, faults: &mut Faults) -> Option<Self> {
-        let mut map = Self::new();
+        let mut map = Self::default();
         let walked = for_each_member(json.get(), &mut |name, value| {
             let value = faults.within(&name, |faults| V::read(value, faults));
             match (name.parse(), value) {
-                (Ok(key), Some(value)) => drop(map.insert(key, value)),
+                (Ok(key), Some(value)) => map.insert(key, value),
                 (Err(_), _) => faults.add(format!("cannot have the key {name}")),
                 (Ok(_), None) => {}
             }
@@ -335,7 +336,7 @@ mod tests {
     #[derive(Debug, Default, PartialEq)]
     struct House {
         rooms: u64,
-        cats: BTreeMap<String, Cat>,
+        cats: Map<String, Cat>,
     }
     json::object!(only default House { rooms, cats });
 
@@ -368,7 +369,7 @@ mod tests {
 
     #[test]
     fn variants_are_strings_or_objects_with_one_member() {
-        let moved = Event::Moved { from: House { rooms: 2, cats: BTreeMap::new() }, doors: vec![true, false] };
+        let moved = Event::Moved { from: House { rooms: 2, cats: Map::default() }, doors: vec![true, false] };
         assert_eq!(read(r#""rain""#), Ok(Event::Rain));
         assert_eq!(read(r#"{"fed":"asleep"}"#), Ok(Event::Fed(Mood::Asleep)));
         assert_eq!(read(r#"{"moved":{"from":{"rooms":2},"doors":[true,false]}}"#), Ok(moved));

@@ -1,12 +1,13 @@
 //! From types to JSON, appended to a text.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::fmt;
 use std::time::Duration;
 
 use serde::ser::{Error as _, Serialize, Serializer};
 use serde_json::value::RawValue;
 
+use super::map::Map;
 use super::text::{Json, Text, quote};
 
 /// A type that can be written as JSON.
@@ -183,9 +184,9 @@ impl<T: ToJson> ToJson for VecDeque<T> {
     }
 }
 
-impl<K: fmt::Display, V: ToJson> ToJson for BTreeMap<K, V> {
+impl<K: Ord + fmt::Display, V: ToJson> ToJson for Map<K, V> {
     fn write(&self, out: &mut String) {
-        let names: Vec<String> = self.keys().map(ToString::to_string).collect();
+        let names: Vec<String> = self.iter().map(|(key, _)| key.to_string()).collect();
         let members: Vec<(&str, &dyn ToJson)> =
             names.iter().zip(self.values()).map(|(name, value)| (name.as_str(), value as &dyn ToJson)).collect();
         write_object(&members, out);

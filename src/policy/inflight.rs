@@ -15,14 +15,13 @@
 //! Stragglers, granted before a trip, do not use up the slow start's limit: they are being served, and say nothing about how
 //! many more may come. Shares per priority come with the priorities; each permit knows its own already.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::answer::PermitId;
 use super::priority::Priority;
 use super::settings::{MAX_IN_FLIGHT, PaceSettings};
 use super::time::{Timestamp, millis};
-use crate::json;
+use crate::json::{self, Map};
 
 /// One call on its way. Short names and left-out defaults: there may be hundreds, and the state is one value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +42,7 @@ json::object!(Permit { granted as "g", expires as "e", priority as "p" = Priorit
 /// The permits and the limit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InFlight {
-    permits: BTreeMap<PermitId, Permit>,
+    permits: Map<PermitId, Permit>,
     last_id: u64,
     /// Nothing learnt yet: the start.
     limit: Option<u32>,
@@ -118,8 +117,9 @@ impl InFlight {
     /// How many permits from `from` to `to` have neither failed nor come to content.
     #[must_use]
     pub fn undecided(&self, from: PermitId, to: PermitId) -> u32 {
-        let range = if from <= to { from..=to } else { to..=to };
-        count(self.permits.range(range).map(|(_, permit)| permit).filter(|permit| !permit.content && !permit.straggler))
+        let from = from.min(to);
+        let permits = self.permits.iter().filter(|(id, _)| (from..=to).contains(*id)).map(|(_, permit)| permit);
+        count(permits.filter(|permit| !permit.content && !permit.straggler))
     }
 
     /// The permit that was granted last.

@@ -3,9 +3,7 @@
 //! Short, closed tasks lose little on a smaller model; long writing and code do. The table decides, not the caller of the
 //! moment, so that quality does not depend on who was on duty during the outage.
 
-use std::collections::BTreeMap;
-
-use crate::json;
+use crate::json::{self, Map};
 
 /// What a kind allows.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,7 +41,7 @@ json::names!(WhenExhausted {
 
 /// The kinds that a deployment knows, by name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Kinds(BTreeMap<String, Kind>);
+pub struct Kinds(Map<String, Kind>);
 
 impl Default for Kinds {
     fn default() -> Self {
@@ -55,9 +53,11 @@ impl Default for Kinds {
 impl Kinds {
     /// The built-in table with `own` rows added or replaced.
     #[must_use]
-    pub fn extended(own: BTreeMap<String, Kind>) -> Self {
+    pub fn extended(own: &Map<String, Kind>) -> Self {
         let Self(mut table) = Self::default();
-        table.extend(own);
+        for (name, kind) in own.iter() {
+            table.insert(name.clone(), kind.clone());
+        }
         Self(table)
     }
 
@@ -69,7 +69,7 @@ impl Kinds {
 
     /// Every name, for messages.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.0.keys().map(String::as_str)
+        self.0.iter().map(|(name, _)| name.as_str())
     }
 }
 
@@ -92,7 +92,7 @@ mod tests {
     fn the_table_is_the_articles_and_own_rows_extend_and_replace_it() {
         let own =
             [("tagging".to_owned(), Kind::default()), ("poem".to_owned(), Kind { fallback: true, ..Kind::default() })];
-        let kinds = Kinds::extended(own.into());
+        let kinds = Kinds::extended(&own.into_iter().collect());
         let fallback = |name: &str| kinds.get(name).map(|kind| kind.fallback);
         assert_eq!(fallback("short_summary"), Some(true));
         assert_eq!(fallback("code_generation"), Some(false));

@@ -13,17 +13,16 @@
 //! steps of two seconds, so that a job that comes back and is held again counts once, and those who give up count no longer
 //! than they would have slept. The state is as long as the longest hold, not as the backlog.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::time::{Timestamp, millis};
-use crate::json;
+use crate::json::{self, Map};
 
 /// How many wake when.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sleepers {
     /// By the step that their wake-up is due in.
-    due: BTreeMap<u64, u32>,
+    due: Map<u64, u32>,
 }
 
 json::transparent!(Sleepers { due });
@@ -44,20 +43,25 @@ impl Sleepers {
 
     fn rank(&mut self, until: Duration, now: Timestamp) -> u32 {
         self.forget(now);
-        self.due.range(step(now + until).min(furthest(now))..).fold(0, |sum, (_, count)| sum.saturating_add(*count))
+        self.due_from(step(now + until).min(furthest(now)))
     }
 
     fn sleep(&mut self, until: Duration, turn: Duration, now: Timestamp) -> Duration {
         let after = until.saturating_add(turn).min(LONGEST);
-        let count = self.due.entry(step(now + after).min(furthest(now))).or_default();
-        *count = count.saturating_add(1);
+        let due = step(now + after).min(furthest(now));
+        let count = self.due.get(&due).copied().unwrap_or_default();
+        self.due.insert(due, count.saturating_add(1));
         after
     }
 
     /// How many are asleep, to the step.
     #[must_use]
     pub fn count(&self, now: Timestamp) -> u32 {
-        self.due.range(step(now)..).fold(0, |sum, (_, count)| sum.saturating_add(*count))
+        self.due_from(step(now))
+    }
+
+    fn due_from(&self, step: u64) -> u32 {
+        self.due.iter().filter(|(due, _)| **due >= step).fold(0, |sum, (_, count)| sum.saturating_add(*count))
     }
 
     /// Drops who is awake, and who after a clock that ran back would sleep for ever.

@@ -12,10 +12,9 @@
 //! | `compaction_delta` | appends to `content`, sets `encrypted_content` |
 //! | any other | nothing |
 
-use std::collections::BTreeMap;
-
 use super::super::failure::Failure;
 use super::super::raw::{self, Fields, Json, Object};
+use crate::json::Map;
 
 /// A content block: what `content_block_start` said, and what has been added since.
 #[derive(Debug)]
@@ -23,7 +22,7 @@ pub(super) struct Block {
     start: Object,
     is_text: bool,
     /// Members that grow as strings, by name.
-    strings: BTreeMap<&'static str, String>,
+    strings: Map<&'static str, String>,
     /// The text of `input`; empty until a delta brings some.
     input: String,
     /// The elements of `citations` that deltas have added.
@@ -36,7 +35,7 @@ impl Block {
         Self {
             start: Object::from(start),
             is_text: start.string("type").is_some_and(|kind| kind == "text"),
-            strings: BTreeMap::new(),
+            strings: Map::default(),
             input: String::new(),
             citations: Vec::new(),
             open: true,
@@ -53,7 +52,11 @@ impl Block {
 
     /// The text that the block began with, if it is a text block.
     pub(super) fn first_text(&mut self) -> &str {
-        if self.is_text && self.has_content() { self.string("text") } else { "" }
+        if !self.is_text || !self.has_content() {
+            return "";
+        }
+        self.append("text", "");
+        self.strings.get("text").map_or("", String::as_str)
     }
 
     /// Takes a delta; answers with what it adds to the answer's text.
@@ -63,18 +66,18 @@ impl Block {
         match delta.string("type").ok_or_else(broken)?.as_ref() {
             "text_delta" => {
                 let is_text = self.is_text;
-                let text = self.string("text");
-                let old = text.len();
-                text.push_str(&string("text")?);
-                return Ok(text.get(old..).filter(|_| is_text).unwrap_or_default());
+                let added = self.append("text", &string("text")?);
+                return Ok(if is_text { added } else { "" });
             }
-            "thinking_delta" => self.string("thinking").push_str(&string("thinking")?),
+            "thinking_delta" => {
+                self.append("thinking", &string("thinking")?);
+            }
             "input_json_delta" => self.input.push_str(&string("partial_json")?),
             "citations_delta" => self.citations.push(delta.get("citation").ok_or_else(broken)?.get().to_owned()),
             "signature_delta" => self.start.set("signature", raw::quote(&string("signature")?)),
             "compaction_delta" => {
                 if let Some(content) = delta.string("content") {
-                    self.string("content").push_str(&content);
+                    self.append("content", &content);
                 }
                 if let Some(encrypted) = delta.get("encrypted_content") {
                     self.start.merge("encrypted_content", encrypted.get());
@@ -90,8 +93,8 @@ impl Block {
     /// The `input` that a model was cut off in (`may_be_cut`: the last block of an answer that hit its limit) is no JSON.
     /// Such an answer is a result all the same, and a non-streaming call shows the input that the block began with, `{}`.
     pub(super) fn write(mut self, may_be_cut: bool, out: &mut String) -> Result<(), Failure> {
-        for (name, value) in std::mem::take(&mut self.strings) {
-            self.start.set(name, raw::quote(&value));
+        for (name, value) in self.strings.iter() {
+            self.start.set(name, raw::quote(value));
         }
         if !self.input.is_empty() {
             match Json::parse(&self.input) {
@@ -113,11 +116,13 @@ impl Block {
         Ok(())
     }
 
-    /// The growing string `name`, which begins with what the block began with.
-    fn string(&mut self, name: &'static str) -> &mut String {
-        let start = &self.start;
-        self.strings
-            .entry(name)
-            .or_insert_with(|| start.get(name).and_then(raw::string).unwrap_or_default().into_owned())
+    /// Appends to the growing string `name`, which begins with what the block began with. Answers with what is new in it.
+    fn append(&mut self, name: &'static str, more: &str) -> &str {
+        let begin = || self.start.get(name).and_then(raw::string).unwrap_or_default().into_owned();
+        let mut string = self.strings.remove(&name).unwrap_or_else(begin);
+        let old = string.len();
+        string.push_str(more);
+        self.strings.insert(name, string);
+        self.strings.get(name).and_then(|string| string.get(old..)).unwrap_or_default()
     }
 }
