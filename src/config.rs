@@ -243,7 +243,12 @@ impl Config {
         let mut faults = Vec::new();
         let base_url = text("ANTHROPIC_BASE_URL").unwrap_or_else(|| DEFAULT_BASE_URL.into());
         if !is_http_url(&base_url) {
-            faults.push(Fault::new("ANTHROPIC_BASE_URL", "must be an http:// or https:// address"));
+            let message = "must be an http:// or https:// address, with nothing of `?`, `#` and `@` in it";
+            faults.push(Fault::new("ANTHROPIC_BASE_URL", message));
+        }
+        let api_key = text("ANTHROPIC_API_KEY");
+        if api_key.as_ref().is_some_and(|key| !key.bytes().all(|byte| byte.is_ascii_graphic())) {
+            faults.push(Fault::new("ANTHROPIC_API_KEY", "must be one word of printable ASCII characters"));
         }
         let model = |key: &str, default: &str, faults: &mut Vec<Fault>| {
             let model = text(key).unwrap_or_else(|| default.into());
@@ -268,7 +273,7 @@ impl Config {
         let kinds = Kinds::extended(&policy.kinds);
         Ok(Self {
             base_url: base_url.trim_end_matches('/').to_owned(),
-            api_key: text("ANTHROPIC_API_KEY"),
+            api_key,
             primary_model,
             fallback_model,
             keys,
@@ -286,6 +291,11 @@ impl Config {
             (!self.keys.has_operator(), "ADMIN_KEY", "is not set: the operator's routes are closed"),
             (self.signing_secret.is_none(), "SIGNING_SECRET", "is not set: idempotency keys are refused"),
             (self.api_key.is_none(), "ANTHROPIC_API_KEY", "is not set: calls are sent without a key"),
+            (
+                ["/v1", "/v1/messages"].iter().any(|end| self.base_url.ends_with(end)),
+                "ANTHROPIC_BASE_URL",
+                "ends in a path that is added to it: calls go to it with /v1/messages behind",
+            ),
         ];
         missing.into_iter().filter(|(is_missing, ..)| *is_missing).map(|(_, key, what)| Fault::new(key, what)).collect()
     }
@@ -375,7 +385,8 @@ impl Policy {
 fn is_http_url(text: &str) -> bool {
     let rest = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
     rest.is_some_and(|rest| {
-        !rest.is_empty() && !rest.starts_with('/') && text.bytes().all(|byte| byte.is_ascii_graphic())
+        let is_plain = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'?' | b'#' | b'@');
+        !rest.is_empty() && !rest.starts_with('/') && text.bytes().all(is_plain)
     })
 }
 

@@ -104,7 +104,7 @@ impl<'a> Delivery<'a> {
     pub fn start(claimed: &'a Claimed, policy: &'a Policy, began_at: Timestamp, now: Timestamp) -> (Self, Step) {
         let delivery = Self { claimed, policy, began_at, claimed_at: now, call: None };
         let step = if delivery.remaining(now).is_zero() {
-            delivery.deadline_exceeded(None)
+            delivery.deadline_exceeded(None, None)
         } else if claimed.counted_calls >= delivery.max_calls() {
             delivery.exhausted(None)
         } else if delivery.budget_left(now) < GATE_BUDGET + MIN_CALL_BUDGET {
@@ -188,7 +188,7 @@ impl<'a> Delivery<'a> {
         }
         match deadline::fit(wait.wanted, wait.floor, self.remaining(now)) {
             Some(fitting) => settle(Some(call), Then::Retry { cause: failure.cause, wait_ms: queue_wait_ms(fitting) }),
-            None => self.deadline_exceeded(Some((call, failure))),
+            None => self.deadline_exceeded(Some((call, failure)), None),
         }
     }
 
@@ -219,7 +219,7 @@ impl<'a> Delivery<'a> {
     ) -> Step {
         match deadline::fit(after, Duration::ZERO, self.remaining(now)) {
             Some(fitting) => settle(last.map(|(call, _)| call), Then::Hold { reason, wait_ms: queue_wait_ms(fitting) }),
-            None => self.deadline_exceeded(last),
+            None => self.deadline_exceeded(last, Some(reason)),
         }
     }
 
@@ -240,12 +240,15 @@ impl<'a> Delivery<'a> {
         fail(FailReason::AttemptsExhausted, format!("Claude could not answer within {calls} calls{why}"), last)
     }
 
-    fn deadline_exceeded(&self, last: Option<(FailedCall, &Failure)>) -> Step {
-        let message = match &last {
-            Some((_, failure)) => {
+    fn deadline_exceeded(&self, last: Option<(FailedCall, &Failure)>, held: Option<HoldReason>) -> Step {
+        let message = match (&last, held) {
+            (Some((_, failure)), _) => {
                 format!("the next call could only come after the job's deadline: {}", failure.message)
             }
-            None => "the job's deadline passed before Claude could answer it".to_owned(),
+            (None, Some(reason)) => {
+                format!("the job's deadline leaves no time for another call, and {}", reason.sentence())
+            }
+            (None, None) => "the job's deadline passed before Claude could answer it".to_owned(),
         };
         fail(FailReason::DeadlineExceeded, message, last)
     }

@@ -47,20 +47,24 @@ impl Keys {
     /// # Errors
     /// What is wrong with `CLIENT_KEYS`, never with the keys themselves in it.
     pub fn parse(client_keys: Option<&str>, admin_key: Option<&str>) -> Result<Self, String> {
-        let mut clients = Vec::new();
+        let operator = admin_key.map(str::trim).filter(|key| !key.is_empty()).map(digest);
+        let mut clients: Vec<(String, [u8; 32])> = Vec::new();
         let pairs = client_keys.unwrap_or_default().split(',').map(str::trim);
         for (index, pair) in pairs.enumerate().filter(|(_, pair)| !pair.is_empty()) {
-            match pair.split_once(':').map(|(name, key)| (name.trim(), key.trim())) {
-                Some((name, key)) if is_name(name) && !key.is_empty() => clients.push((name.to_owned(), digest(key))),
-                _ => {
-                    return Err(format!(
-                        "pair {} is not `name:key` with a name of letters, digits, - and _",
-                        index + 1
-                    ));
-                }
+            let wrong = |what: &str| Err(format!("pair {} {what}", index + 1));
+            let (name, key) = match pair.split_once(':').map(|(name, key)| (name.trim(), key.trim())) {
+                Some((name, key)) if is_name(name) && !key.is_empty() => (name, digest(key)),
+                _ => return wrong("is not `name:key` with a name of letters, digits, - and _"),
+            };
+            // A key says who is calling: one that says two things would mix two tenants.
+            if operator == Some(key) {
+                return wrong("has the key of ADMIN_KEY");
             }
+            if clients.iter().any(|(other, known)| *known == key && other != name) {
+                return wrong("has another client's key");
+            }
+            clients.push((name.to_owned(), key));
         }
-        let operator = admin_key.map(str::trim).filter(|key| !key.is_empty()).map(digest);
         Ok(Self { clients, operator })
     }
 
@@ -139,6 +143,14 @@ mod tests {
         assert!(message(&keys(), Some("Basic k1"), None).contains("send a client key"));
         assert!(message(&keys(), None, Some("k")).contains("not known"));
         assert!(message(&Keys::default(), None, Some("k1")).contains("CLIENT_KEYS"));
+    }
+
+    #[test]
+    fn a_key_that_would_say_two_things_is_refused() {
+        let fault = |clients, admin| Keys::parse(Some(clients), admin).unwrap_err();
+        assert_eq!(fault("app:k1,bob:k1", None), "pair 2 has another client's key");
+        assert_eq!(fault("app:k1", Some("k1")), "pair 1 has the key of ADMIN_KEY");
+        assert!(Keys::parse(Some("app:k1,app:k1"), Some("k2")).is_ok());
     }
 
     #[test]

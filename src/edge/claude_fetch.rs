@@ -16,7 +16,7 @@ use super::{clock, js};
 use crate::claude::failure::{self, Failure};
 use crate::claude::request::call_body_prefix;
 use crate::claude::response::{Assembler, Message};
-use crate::claude::sse::Decoder;
+use crate::claude::sse::{Decoder, EventTooLarge};
 use crate::config::Config;
 use crate::delivery::Call;
 use crate::policy::cause::Cause;
@@ -139,7 +139,7 @@ impl Upstream {
                 Err(Stop::TimedOut) => break Some(self.timed_out(Cause::IdleTimeout, after_content)),
                 Err(stop) => return Err(Unanswered::Stopped(stop)),
             };
-            let too_large = |_| failed(Failure::transport(Cause::MalformedAnswer), after_content);
+            let too_large = |error: EventTooLarge| failed(error.into(), after_content);
             for event in decoder.push(&chunk).map_err(too_large)? {
                 // One chunk may bring the first content and what fails after it.
                 let after_content = assembler.has_content();

@@ -361,6 +361,8 @@ impl Record {
             Then::Hold { reason, wait_ms } => self.wait(State::Held { reason }, wait_ms, now),
             Then::End(Ending::Done { model_used }) => self.finish(State::Done { model_used }, now),
             Then::End(Ending::Failed { reason, cause, error_type, message }) => {
+                // A job that ends while it is held ends for what its last call met.
+                let cause = cause.or_else(|| self.history.last().map(|entry| entry.cause));
                 self.finish(State::Failed { reason, cause, error_type, message }, now);
             }
         }

@@ -83,6 +83,23 @@ pub enum HoldReason {
     DeliveryLost,
 }
 
+impl HoldReason {
+    /// What to tell a person, as the second half of a sentence.
+    #[must_use]
+    pub const fn sentence(self) -> &'static str {
+        match self {
+            Self::BreakerOpen => "Claude is overloaded or out of reach",
+            Self::ProbeInFlight => "one call is trying whether Claude answers again",
+            Self::RetryAfter => "Claude has asked for a longer wait",
+            Self::SpendCap => "the account's spend cap is reached",
+            Self::InFlightLimit => "as many calls are on their way as Claude bears",
+            Self::GateUnavailable => "the gate in front of Claude does not answer",
+            Self::DeliveryBudget => "the delivery had no time left for a call",
+            Self::DeliveryLost => "the last delivery was lost",
+        }
+    }
+}
+
 json::names!(HoldReason {
     BreakerOpen => "breaker_open",
     ProbeInFlight => "probe_in_flight",

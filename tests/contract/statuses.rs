@@ -178,28 +178,22 @@ fn done_has_the_message_verbatim_its_text_and_who_gave_it() {
 
 #[test]
 fn failed_has_a_stable_reason_the_last_cause_and_a_sentence() {
-    let error = |r#type: &str, cause: Value| {
-        let mut error = json!({"type": r#type, "message": "Why.", "status": 529, "request_id": "req_1"});
-        if !cause.is_null() {
-            error["cause"] = cause;
-        }
-        error
-    };
+    let error = |r#type: &str, cause: &str| json!({"type": r#type, "message": "Why.", "cause": cause, "status": 529, "request_id": "req_1"});
     for (reason, cause, error_type, code, shown) in [
         (
             FailReason::AttemptsExhausted,
             Some(Cause::Overloaded),
             Some("overloaded_error"),
             "attempts_exhausted",
-            error("overloaded_error", json!("overloaded")),
+            error("overloaded_error", "overloaded"),
         ),
-        (FailReason::DeadlineExceeded, None, None, "deadline_exceeded", error("api_error", Value::Null)),
+        (FailReason::DeadlineExceeded, None, None, "deadline_exceeded", error("api_error", "overloaded")),
         (
             FailReason::Refused(Cause::AuthenticationFailed),
             Some(Cause::AuthenticationFailed),
             Some("authentication_error"),
             "authentication_failed",
-            error("authentication_error", json!("authentication_failed")),
+            error("authentication_error", "authentication_failed"),
         ),
     ] {
         let (mut record, token) = calling();

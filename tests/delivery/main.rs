@@ -65,6 +65,18 @@ fn an_overload_of_a_straggler_costs_no_attempt() {
 }
 
 #[test]
+fn a_job_that_ends_while_it_is_held_names_what_its_last_call_met() {
+    let (mut bench, mut record) = (bench(TOUCHY), job(30, None));
+    bench.deliver(&mut record, fails(Cause::Overloaded));
+    bench.now = bench.now + std::time::Duration::from_secs(26);
+    bench.trip();
+    bench.deliver(&mut record, Outcome::Answer);
+    let State::Failed { reason, cause, message, .. } = &record.state else { panic!("{:?}", record.state) };
+    assert_eq!((reason.name(), *cause), ("deadline_exceeded", Some(Cause::Overloaded)));
+    assert!(message.contains("Claude"), "{message}");
+}
+
+#[test]
 fn waiting_costs_nothing() {
     let (mut bench, mut record) = (bench(TOUCHY), job(86_400, None));
     bench.trip();

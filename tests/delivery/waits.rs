@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use spillway::delivery::{Delivery, Step};
-use spillway::job::{Settlement, State, Then};
+use spillway::job::{Ending, Settlement, State, Then};
 use spillway::policy::answer::{Decision, Held, HoldReason, Verdict};
 use spillway::policy::backoff::{BucketName, Wait};
 use spillway::policy::cause::Cause;
@@ -147,6 +147,9 @@ fn a_hold_is_cut_to_the_deadline_too_and_fails_when_nothing_is_left() {
     assert_eq!(hold(60, 0), held(1_000));
     let Step::Settle(settlement) = hold(5, 90) else { panic!("nothing to call with") };
     assert_eq!(reason(&settlement.then), Some("deadline_exceeded"));
+    let Then::End(Ending::Failed { message, .. }) = settlement.then else { panic!("it has failed") };
+    let says = "the job's deadline leaves no time for another call, and Claude is overloaded or out of reach";
+    assert_eq!(message, says);
 }
 
 #[test]
