@@ -7,7 +7,7 @@
 //! ```
 //!
 //! - [`json`] reads and writes what every ring keeps and says.
-//! - [`policy`] decides. Pure and synchronous: time and randomness are arguments, state is serde data.
+//! - [`policy`] decides. Pure and synchronous: time and randomness are arguments, state is data.
 //! - `job`, `claude`, `telemetry`, `api` and `config` are the domain, the upstream protocol, our facts, our HTTP contract
 //!   and our settings, as data.
 //! - `submission` and `delivery` are the ways through the house, step by step, without I/O.

@@ -10,7 +10,7 @@
 //!
 //! A crash between two of them leaves a lease that runs out, and the Job object sends the turn again.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::time::Duration;
 
 use futures_util::future::LocalBoxFuture;
@@ -28,6 +28,11 @@ use crate::policy::answer::{Report, Verdict};
 use crate::policy::time::{Timestamp, millis};
 use crate::policy::unguarded::Unguarded;
 use crate::telemetry::Event;
+
+thread_local! {
+    /// Messages that this isolate has discarded.
+    static DISCARDED: Cell<u32> = const { Cell::new(0) };
+}
 
 /// Works on a batch. Its jobs run side by side: five of them, within the six connections of an invocation.
 pub(super) async fn consume(batch: &MessageBatch<String>, env: &Env) {
@@ -70,7 +75,8 @@ impl Invocation<'_> {
         let envelope = match Envelope::decode(&body) {
             Ok(envelope) => envelope,
             Err(error) => {
-                log::event(&Event::MessageDiscarded { queue: self.queue, reason: &error.to_string() });
+                let count = DISCARDED.with(|count| count.replace(count.get().saturating_add(1)).saturating_add(1));
+                log::event(&Event::MessageDiscarded { queue: self.queue, reason: &error.to_string(), count });
                 message.ack();
                 return;
             }
@@ -148,12 +154,9 @@ impl Worker<'_> {
                                 retry_after: failure.retry_after,
                             };
                             let verdict = self.report(&call, &delivery, report, &mut rng).await;
-                            self.failed(
-                                &call,
-                                &failure,
-                                &verdict,
-                                delivery.on_outcome(Err(&failure), &verdict, clock::now()),
-                            )
+                            let next = delivery.on_outcome(Err(&failure), &verdict, clock::now());
+                            self.log_backoff(&call, &failure, &verdict, &next);
+                            next
                         }
                         Err(Unanswered::Stopped(stop)) => {
                             log::event(&Event::CallAbandoned { job: self.id, reason: stop.name() });
@@ -227,8 +230,8 @@ impl Worker<'_> {
         }
     }
 
-    fn failed(&self, call: &Call, failure: &Failure, verdict: &Verdict, step: Step) -> Step {
-        if let (Some(wait), Step::Settle(Settlement { then: Then::Retry { wait_ms, .. }, .. })) = (&verdict.wait, &step)
+    fn log_backoff(&self, call: &Call, failure: &Failure, verdict: &Verdict, next: &Step) {
+        if let (Some(wait), Step::Settle(Settlement { then: Then::Retry { wait_ms, .. }, .. })) = (&verdict.wait, next)
         {
             log::event(&Event::Backoff {
                 job: self.id,
@@ -240,7 +243,6 @@ impl Worker<'_> {
                 costs_attempt: verdict.costs_attempt,
             });
         }
-        step
     }
 
     /// The answer is paid for: the Job object is asked again and again to take it.
@@ -267,7 +269,7 @@ impl Worker<'_> {
     }
 
     fn gate<'m>(&'m self, model: &'m str) -> GateStub<'m> {
-        GateStub::new(self.invocation.env, model)
+        GateStub::new(self.invocation.env, model, self.id)
     }
 }
 
@@ -282,7 +284,9 @@ impl From<ObjectError> for GateTrouble {
 
 /// Has a message delivered again. The lease, the turn and the watchdog keep that harmless, however often.
 fn retry(message: &RawMessage, queue: &str, reason: &str, delay_seconds: u32) {
-    log::event(&Event::MessageRetried { queue, reason, delay_seconds });
+    let envelope = message.body().as_string().and_then(|body| Envelope::decode(&body).ok());
+    let job = envelope.map(|envelope| envelope.job.to_string());
+    log::event(&Event::MessageRetried { job: job.as_deref(), queue, reason, delay_seconds });
     message.retry_with_options(&QueueRetryOptionsBuilder::new().with_delay_seconds(delay_seconds).build());
 }
 

@@ -7,7 +7,7 @@ use std::cell::RefCell;
 
 use worker::{DurableObject, Env, Request, Response, Result, SqlStorageValue, State, durable_object};
 
-use super::stubs::{GateQuestion, NAME_HEADER};
+use super::stubs::{ASKER_HEADER, GateQuestion, NAME_HEADER};
 use super::{clock, entropy, log, results, settings, wire};
 use crate::json;
 use crate::policy::gate::Gate;
@@ -39,6 +39,7 @@ impl DurableObject for GateObject {
 impl GateObject {
     async fn answer(&self, mut request: Request) -> Result<Response> {
         let name = request.headers().get(NAME_HEADER)?.unwrap_or_default();
+        let asker = request.headers().get(ASKER_HEADER)?.unwrap_or_default();
         let question: GateQuestion = wire::decode(&request.bytes().await?)?;
         let settings = settings::load(&self.env).map_err(|_| "the configuration is broken")?.policy.gate();
         let (now, mut rng) = (clock::now(), entropy::rng());
@@ -66,7 +67,7 @@ impl GateObject {
         if let Some(Past { transition: Transition { from, to, why }, .. }) =
             gate.last_move().filter(|last| Some(*last) != before)
         {
-            log::event(&Event::GateTransition { model: &name, from, to, why });
+            log::event(&Event::GateTransition { job: &asker, model: &name, from, to, why });
         }
         self.save(gate)?;
         Response::ok(answer)

@@ -133,7 +133,7 @@ async fn gates(caller: &Caller, config: &Config, env: &Env) -> Answer {
 }
 
 async fn gate(model: String, gates: &RefCell<Map<String, Text>>, env: &Env) {
-    let status = GateStub::new(env, &model).status().await.unwrap_or_else(|error| {
+    let status = GateStub::new(env, &model, "").status().await.unwrap_or_else(|error| {
         log::trouble(None, "gate", &error.to_string());
         json::write_text(&Silent { error: error.to_string() })
     });

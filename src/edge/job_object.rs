@@ -221,7 +221,7 @@ impl Inner {
             _ => TROUBLE_PAUSE,
         };
         if let Err(error) = self.state.storage().set_alarm(alarm.max(MIN_ALARM)).await {
-            log::trouble(None, "alarm", &error.to_string());
+            self.trouble("alarm", &error.to_string());
         }
     }
 
@@ -241,7 +241,7 @@ impl Inner {
                         self.do_effect(effect).await;
                     }
                 }
-                Err(error) => log::trouble(None, "job_object", &error.to_string()),
+                Err(error) => self.trouble("job_object", &error.to_string()),
             }
         }
         self.set_alarm().await;
@@ -260,8 +260,13 @@ impl Inner {
             Effect::Erase => self.erase().await,
         };
         if let Err(error) = done {
-            log::trouble(None, "outbox", &error);
+            self.trouble("outbox", &error);
         }
+    }
+
+    fn trouble(&self, part: &str, message: &str) {
+        let job = self.storage.load().ok().flatten().map(|record| record.id.to_string());
+        log::trouble(job.as_deref(), part, message);
     }
 
     async fn send(&self, priority: Priority, body: String, delay_seconds: u32) -> std::result::Result<(), String> {

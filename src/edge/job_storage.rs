@@ -102,4 +102,4 @@ impl JobStorage {
     }
 }
 
-const PART_BYTES: usize = 1024 * 1024;
+const PART_BYTES: usize = 1_000_000;

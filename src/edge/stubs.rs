@@ -97,7 +97,7 @@ impl<'a> JobStub<'a> {
     /// The request's body, if the call may be made.
     pub(super) async fn begin(&self, token: Token, model: &str) -> Result<(Begun, Vec<u8>), ObjectError> {
         let body = json::write(&Begin { token, model: model.to_owned() }).into_bytes();
-        let bytes = exchange(self.env, JOB_BINDING, &self.name, "begin", &body, PATIENCE).await?;
+        let bytes = exchange(self.env, JOB_BINDING, &self.name, &self.name, "begin", &body, PATIENCE).await?;
         let (head, request) = wire::unframe(&bytes);
         Ok((wire::decode(head)?, request.to_vec()))
     }
@@ -138,6 +138,7 @@ impl<'a> JobStub<'a> {
 pub(super) struct GateStub<'a> {
     env: &'a Env,
     model: &'a str,
+    job: &'a str,
 }
 
 /// A question to a gate.
@@ -158,8 +159,9 @@ json::choice!(GateQuestion {
 });
 
 impl<'a> GateStub<'a> {
-    pub(super) const fn new(env: &'a Env, model: &'a str) -> Self {
-        Self { env, model }
+    /// For a question of `job`; an operator's has none.
+    pub(super) const fn new(env: &'a Env, model: &'a str, job: &'a str) -> Self {
+        Self { env, model, job }
     }
 
     pub(super) async fn permit(&self, priority: Priority) -> Result<Decision, ObjectError> {
@@ -189,7 +191,7 @@ impl<'a> GateStub<'a> {
 
     async fn ask<T: FromJson>(&self, question: &GateQuestion) -> Result<T, ObjectError> {
         let body = json::write(question).into_bytes();
-        let exchange = || exchange(self.env, GATE_BINDING, self.model, "gate", &body, GATE_PATIENCE);
+        let exchange = || exchange(self.env, GATE_BINDING, self.model, self.job, "gate", &body, GATE_PATIENCE);
         let answer = match exchange().await {
             Err(ObjectError::Silent | ObjectError::Failed(_)) => exchange().await?,
             answered => answered?,
@@ -206,7 +208,7 @@ async fn ask<T: FromJson>(
     body: &[u8],
     patience: Duration,
 ) -> Result<T, ObjectError> {
-    Ok(wire::decode(&exchange(env, binding, name, operation, body, patience).await?)?)
+    Ok(wire::decode(&exchange(env, binding, name, name, operation, body, patience).await?)?)
 }
 
 /// One request to an object, and its answer. The same code for every type that is asked for.
@@ -214,13 +216,14 @@ fn exchange<'a>(
     env: &'a Env,
     binding: &'a str,
     name: &'a str,
+    job: &'a str,
     operation: &'a str,
     body: &'a [u8],
     patience: Duration,
 ) -> LocalBoxFuture<'a, Result<Vec<u8>, ObjectError>> {
     let exchange = async move {
         let stub = js::call(&js::binding(env, binding)?, "getByName", &[name.into()])?;
-        let headers = js::object(&[(NAME_HEADER, name.into())])?;
+        let headers = js::object(&[(NAME_HEADER, name.into()), (ASKER_HEADER, job.into())])?;
         let init = [("method", "POST".into()), ("body", js::bytes(body)), ("headers", headers)];
         let url = format!("https://object/{operation}");
         let response = js::settle(&stub, "fetch", &[url.into(), js::object(&init)?]).await?;
@@ -248,6 +251,8 @@ impl From<Error> for ObjectError {
 
 /// Objects do not know their own name; their callers tell them.
 pub(super) const NAME_HEADER: &str = "spillway-name";
+/// The job that somebody asks for, for the log.
+pub(super) const ASKER_HEADER: &str = "spillway-job";
 const JOB_BINDING: &str = "JOB";
 const GATE_BINDING: &str = "GATE";
 const PATIENCE: Duration = Duration::from_secs(10);

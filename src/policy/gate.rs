@@ -19,7 +19,7 @@
 //!   the gate's business, not this job's fault;
 //! - a 429 with a Retry-After: the job is paced, and waits what the upstream asked for.
 //!
-//! The state is one serde value below 64 KB, however long the gate lives and however many jobs wait.
+//! The state is one value below 64 KB, however long the gate lives and however many jobs wait.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
 //! What Spillway decides: how long to wait, whether to call, when to stop. Pure code: no clock, no randomness of its own,
-//! no I/O; every type that outlives an event is serde data.
+//! no I/O; every type that outlives an event is data that JSON can hold.
 
 pub mod answer;
 pub mod backoff;

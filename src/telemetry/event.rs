@@ -143,6 +143,8 @@ pub enum Event<'a> {
     },
     /// A breaker changed its state.
     GateTransition {
+        /// The job whose call or question moved it.
+        job: &'a str,
         /// The model.
         model: &'a str,
         /// From this state.
@@ -158,9 +160,13 @@ pub enum Event<'a> {
         queue: &'a str,
         /// What is wrong with it.
         reason: &'a str,
+        /// How many this isolate has discarded so far, this one included.
+        count: u32,
     },
     /// A message will be delivered again, since something of ours did not answer.
     MessageRetried {
+        /// The job, if the message names one.
+        job: Option<&'a str>,
         /// The queue.
         queue: &'a str,
         /// What happened.
@@ -206,9 +212,9 @@ events! {
     "job_resumed" => JobResumed { job, turn, computed_wait_ms, real_wait_ms },
     "job_finished" => JobFinished { job, status, reason, attempts, calls, age_ms },
     "call_abandoned" => CallAbandoned { job, reason },
-    "gate_transition" => GateTransition { model, from, to, why },
-    "message_discarded" => MessageDiscarded { queue, reason },
-    "message_retried" => MessageRetried { queue, reason, delay_seconds },
+    "gate_transition" => GateTransition { job, model, from, to, why },
+    "message_discarded" => MessageDiscarded { queue, reason, count },
+    "message_retried" => MessageRetried { job, queue, reason, delay_seconds },
     "trouble" => Trouble { job, part, message },
 }
 

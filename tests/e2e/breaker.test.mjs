@@ -121,6 +121,39 @@ describe("the breaker", { concurrency: 3 }, () => {
     );
   });
 
+  test("no more calls are in flight than the gate bears: two at first, and two when it has just closed again", async (t) => {
+    const slow = { tokens: 30, chunk_delay_ms: 40 };
+    const spillway = await start({
+      policy: { ...POLICY, pace: { start_in_flight: 2 } },
+      script: { rules: [{ then: slow }] },
+    });
+    t.after(() => spillway.stop());
+    /** How many of the calls were begun before any of them was over. */
+    const atOnce = (calls) => {
+      const firstEnd = Math.min(...calls.map(({ ended_at }) => ended_at));
+      return calls.filter(({ started_at }) => started_at < firstEnd).length;
+    };
+    const five = async (name) => {
+      const names = [1, 2, 3, 4, 5].map((n) => submission(`[[${name}-${n}]]`, { priority: "medium" }));
+      return Promise.all(names.map((body) => spillway.accepted(body)));
+    };
+    for (const id of await five("start")) assert.equal((await spillway.untilDone(id)).calls, 1);
+    assert.equal(atOnce(spillway.calls()), 2);
+    assert.ok(spillway.logs("job_held").some(({ reason }) => reason === "in_flight_limit"));
+
+    await spillway.fake.setScript({ rules: [{ when: { call: "1-3" }, then: { status: 529 } }, { then: slow }] });
+    const before = spillway.calls().length;
+    const ids = await five("reopen");
+    for (const id of ids) await spillway.untilDone(id);
+    const answered = spillway
+      .calls()
+      .slice(before)
+      .filter(({ outcome }) => outcome.status === 200);
+    assert.equal(answered.length, 5);
+    assert.ok(atOnce(answered) <= 2, `${atOnce(answered)} at once after the probe`);
+    assert.ok(transitions(spillway).includes("half_open closed probe_succeeded"));
+  });
+
   test("a probe that fails otherwise costs its job an attempt, and the next probe is another job's", async (t) => {
     const spillway = await start({ policy: POLICY });
     t.after(() => spillway.stop());

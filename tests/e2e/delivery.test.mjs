@@ -63,6 +63,7 @@ const POISON = {
 };
 
 test("a message that is none of ours is acknowledged and logged, and the others of its batch go on", async () => {
+  let total = spillway.logs("message_discarded").at(-1)?.count ?? 0;
   for (const queue of ["high", "medium", "low"]) {
     const id = await spillway.accepted(submission(`[[beside-${queue}]]`));
     const before = spillway.logs("message_discarded").length;
@@ -72,7 +73,9 @@ test("a message that is none of ours is acknowledged and logged, and the others 
     assert.equal((await spillway.job(id)).body.status, "done");
     const discarded = spillway.logs("message_discarded").slice(before);
     assert.equal(discarded.length, poison.length - 1);
-    for (const { queue: named, reason } of discarded) {
+    for (const { queue: named, reason, count } of discarded) {
+      total += 1;
+      assert.equal(count, total, "each is counted");
       assert.equal(named, `spillway-${queue}`);
       assert.ok(reason.length > 5 && reason.length < 300, reason.slice(0, 500));
     }

@@ -15,7 +15,8 @@
  * by the fake's log (`untilCalls`) or by the Worker's (`untilLog`).
  *
  * `stop` fails, and so the test, if the Worker logged anything that is not one JSON object a line, or that contains a
- * key, a prompt or an answer: every prompt of `submission` bears MARK, and so does the fake's answer to it.
+ * key, a prompt or an answer (every prompt of `submission` bears MARK, and so does the fake's answer to it), or that does
+ * not name the job it is about.
  */
 import assert from "node:assert/strict";
 import { mkdtempSync, rmSync } from "node:fs";
@@ -284,6 +285,7 @@ class Spillway {
       // What workerd says about itself.
       if (line.startsWith("NOSENTRY ")) continue;
       assert.ok(isObject(parsed(line)) && !line.includes("\n"), `logged what is no JSON object: ${line}`);
+      assert.ok(namesItsJob(parsed(line)), `logged without its job: ${line}`);
       assert.ok(!line.includes(MARK), `logged a prompt or an answer: ${line}`);
       for (const secret of this.secrets) assert.ok(!line.includes(secret), `logged a key: ${line}`);
     }
@@ -298,6 +300,13 @@ class Spillway {
 }
 
 const isObject = (value) => typeof value === "object" && value !== null && !Array.isArray(value);
+
+/** What is about no job: a message that may be none of ours, the settings, and the operator's list of gates. */
+const ABOUT_NO_JOB = [
+  ({ event }) => event === "message_discarded" || event === "message_retried",
+  ({ event, part }) => event === "trouble" && ["configuration", "gate", "kv"].includes(part),
+];
+const namesItsJob = (line) => /^job_[0-9a-f]{32}$/.test(line.job) || (!line.job && ABOUT_NO_JOB.some((is) => is(line)));
 
 function parsed(text) {
   try {

@@ -1,7 +1,11 @@
 /** The size limit: 8 MiB, of which every byte goes upstream, and none beyond it is read. */
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
+import { mkdtempSync, readdirSync, rmSync } from "node:fs";
 import { request as httpRequest } from "node:http";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { DatabaseSync } from "node:sqlite";
 import { after, test } from "node:test";
 import { KEYS, MODEL, start, submission } from "./harness.mjs";
 
@@ -126,6 +130,25 @@ test("large jobs side by side do not run the Worker out of memory", async () => 
   const ids = await Promise.all(names.map((name) => spillway.accepted(ofSize(7_000_000, `side-${name}`))));
   await Promise.all(ids.map((id) => spillway.untilDone(id, { timeout: 30_000 })));
   for (const name of names) assert.equal(spillway.calls({ marker: `side-${name}` }).length, 1);
+});
+
+test("requests and answers are kept in rows of at most 1 MB", async (t) => {
+  const stateDir = mkdtempSync(join(tmpdir(), "spillway-rows-"));
+  t.after(() => rmSync(stateDir, { recursive: true, force: true }));
+  const own = await start({ stateDir, script: { check_context: false } });
+  const body = ofSize(7_900_000, "rows");
+  await own.untilDone(await own.accepted(body));
+  await own.stop();
+  const files = readdirSync(stateDir, { recursive: true }).filter((file) => file.endsWith(".sqlite"));
+  const rows = files.flatMap((file) => {
+    const database = new DatabaseSync(join(stateDir, file), { readOnly: true });
+    const tables = database.prepare("SELECT name FROM sqlite_master WHERE name IN ('request', 'answer')").all();
+    const found = tables.flatMap(({ name }) => database.prepare(`SELECT length(bytes) AS bytes FROM ${name}`).all());
+    database.close();
+    return found.map(({ bytes }) => bytes);
+  });
+  assert.ok(rows.length > 8, `${rows.length} rows`);
+  assert.ok(Math.max(...rows) <= 1_000_000, `a row of ${Math.max(...rows)} bytes`);
 });
 
 test("after all of that a small job is as quick as ever", async () => {

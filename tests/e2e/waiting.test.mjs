@@ -85,6 +85,24 @@ describe("bad luck is waited out", { concurrency: 6 }, () => {
     );
   });
 
+  test("a Retry-After holds the model's other jobs, too: none is called before its time, and none loses an attempt", async (t) => {
+    const spillway = await own(t, {
+      script: { rules: [{ when: { call: 1 }, then: { error: "rate_limit", retry_after: 3 } }] },
+    });
+    const first = await spillway.accepted(submission("[[first]]"));
+    await spillway.untilStatus(first, "retrying");
+    const others = [];
+    for (const n of [1, 2, 3]) others.push(await spillway.accepted(submission(`[[other-${n}]]`, { priority: "low" })));
+    const { waiting } = await spillway.untilStatus(others[0], "held");
+    assert.equal(waiting.reason, "retry_after");
+    assert.ok(waiting.next_check_seconds >= 1 && waiting.next_check_seconds <= 10, `${waiting.next_check_seconds}`);
+    for (const id of [first, ...others]) assert.equal((await spillway.untilDone(id)).attempts, 0);
+    const [limited, ...later] = spillway.calls();
+    assert.equal(later.length, 4);
+    for (const { started_at } of later)
+      assert.ok(started_at - limited.ended_at >= 3000 - 50, `${started_at - limited.ended_at}`);
+  });
+
   test("a spend cap fails the job that meets it; the others are held, tried one at a time, and lost never", async (t) => {
     const spillway = await own(t, {
       policy: { spend_cap_retry_seconds: 2 },
