@@ -11,6 +11,7 @@ use crate::api::auth::Keys;
 use crate::job::Timing;
 use crate::json::{self, Map, Unreadable};
 use crate::policy::kinds::{Kind, Kinds};
+use crate::policy::models::Models;
 use crate::policy::settings::{BackoffSettings, BreakerSettings, DegradedSettings, GateSettings, PaceSettings};
 
 /// Everything a deployment is told.
@@ -32,6 +33,8 @@ pub struct Config {
     pub policy: Policy,
     /// The kind table, with the deployment's own rows.
     pub kinds: Kinds,
+    /// What models can do, with the deployment's own rows.
+    pub models: Models,
 }
 
 /// The absorption policy's settings. Durations are integers with the unit in the name.
@@ -71,8 +74,8 @@ pub struct Policy {
     pub sync: SyncSettings,
     /// Rows added to the kind table, or replacing its own (A6).
     pub kinds: Map<String, Kind>,
-    /// What models can do, by id.
-    pub models: Map<String, ModelSettings>,
+    /// What models can do: rows and values over the built-in table.
+    pub models: Models,
 }
 
 json::object!(only default Policy {
@@ -140,19 +143,6 @@ pub struct SyncSettings {
 
 json::object!(only default SyncSettings { max_wait_seconds });
 
-/// What a model can do.
-#[derive(Clone, Copy, Debug)]
-pub struct ModelSettings {
-    /// Its context, in tokens.
-    pub context_tokens: u64,
-    /// Its longest answer, in tokens.
-    pub output_tokens: u64,
-    /// Whether it takes adaptive thinking.
-    pub adaptive_thinking: bool,
-}
-
-json::object!(only ModelSettings { context_tokens, output_tokens, adaptive_thinking });
-
 impl Default for Policy {
     fn default() -> Self {
         Self {
@@ -173,7 +163,7 @@ impl Default for Policy {
             deferral: DeferralSettings::default(),
             sync: SyncSettings::default(),
             kinds: Map::default(),
-            models: Map::default(),
+            models: Models::default(),
         }
     }
 }
@@ -270,7 +260,7 @@ impl Config {
         if !faults.is_empty() {
             return Err(faults);
         }
-        let kinds = Kinds::extended(&policy.kinds);
+        let (kinds, models) = (Kinds::extended(&policy.kinds), policy.models.clone());
         Ok(Self {
             base_url: base_url.trim_end_matches('/').to_owned(),
             api_key,
@@ -280,6 +270,7 @@ impl Config {
             signing_secret: text("SIGNING_SECRET"),
             policy,
             kinds,
+            models,
         })
     }
 
@@ -365,7 +356,10 @@ impl Policy {
         }
         for (name, model) in self.models.iter() {
             if model.context_tokens == 0 || model.output_tokens == 0 {
-                faults.push(Fault::new(format!("POLICY.models.{name}"), "its token limits must be above 0"));
+                faults.push(Fault::new(
+                    format!("POLICY.models.{name}"),
+                    "its context_tokens and output_tokens must be above 0",
+                ));
             }
         }
         let sections = [
@@ -441,7 +435,6 @@ mod tests {
           "models": { "claude-haiku-4-5": { "context_tokens": 200000, "output_tokens": 64000, "adaptive_thinking": false } } }"#;
         let mut policy = Policy::parse(documented).unwrap();
         policy.kinds.clear();
-        policy.models.clear();
         assert_eq!(format!("{policy:?}"), format!("{:?}", Policy::default()));
     }
 

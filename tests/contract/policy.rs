@@ -97,6 +97,7 @@ fn an_unknown_key_is_refused_by_its_path_on_every_level() {
         "deferral.x",
         "sync.x",
         "kinds.poem.colour",
+        "models.claude-haiku-4-5.colour",
     ] {
         let found = faults(&nested(path, "1")).join("; ");
         assert!(found.starts_with(&format!("POLICY.{path}: ")) && found.contains("unknown"), "{path}: {found}");
@@ -175,4 +176,26 @@ fn what_is_set_is_what_counts() {
     assert!(config.kinds.get("poem").is_some() && config.kinds.get("tagging").is_some());
     assert_eq!((config.policy.gate().lease_seconds, config.policy.gate().spend_cap_retry_seconds), (3, 2));
     assert_eq!(config.policy.timing().lease.as_secs(), 3);
+}
+
+#[test]
+fn a_model_is_changed_value_by_value_and_a_new_one_has_its_limits() {
+    let config = config_with(|name| match name {
+        "POLICY" => Some(
+            r#"{"models":{"claude-haiku-4-5":{"context_tokens":100000},
+                "mine":{"context_tokens":9,"output_tokens":3,"adaptive_thinking":true,"features":["inference_geo"]}}}"#,
+        ),
+        _ => None,
+    });
+    let limits = |model: &str| config.models.get(model).map(|row| (row.context_tokens, row.output_tokens));
+    assert_eq!(limits("claude-haiku-4-5-20251001"), Some((100_000, 64_000)));
+    assert_eq!(limits("claude-haiku-5-5"), Some((1_000_000, 128_000)));
+    assert_eq!(limits("mine"), Some((9, 3)));
+    assert_eq!(limits("yours"), None);
+    for row in [r#"{"context_tokens":9}"#, r#"{"output_tokens":9}"#, "{}"] {
+        let found = faults(&format!(r#"{{"models":{{"mine":{row}}}}}"#));
+        assert_eq!(found, ["POLICY.models.mine: its context_tokens and output_tokens must be above 0"]);
+    }
+    assert_eq!(faults(r#"{"models":{"claude-haiku-4-5":{"output_tokens":0}}}"#).len(), 1);
+    assert!(faults(r#"{"models":7}"#).join("").starts_with("POLICY.models: must be a JSON object"));
 }
