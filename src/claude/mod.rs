@@ -8,12 +8,14 @@
 //! | module | decides |
 //! | --- | --- |
 //! | [`request`] | whether a Messages body can be sent at all, and what its calls consist of |
+//! | `demands` | what a body asks of its model |
 //! | [`betas`] | whether an `anthropic-beta` header can be passed on |
 //! | [`sse`] | where one server-sent event ends and the next begins |
 //! | [`response`] | what Message a stream amounts to, and whether it is complete |
 //! | [`failure`] | which cause a failed call has |
 
 pub mod betas;
+mod demands;
 pub mod failure;
 pub mod raw;
 pub mod request;

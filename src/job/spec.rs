@@ -1,6 +1,7 @@
 //! What was asked for: the fields of a submission, checked, without the request body itself.
 
 use crate::json;
+use crate::policy::demands::Demands;
 use crate::policy::kinds::WhenExhausted;
 use crate::policy::presets::Preset;
 use crate::policy::priority::Priority;
@@ -30,9 +31,11 @@ pub struct Spec {
     pub metadata: Option<json::Text>,
     /// The language of the job's messages, a BCP 47 tag.
     pub locale: Option<String>,
+    /// What the request asks of a model: whether it fits another one.
+    pub demands: Demands,
 }
 
-json::object!(Spec { kind, priority, model, betas, preset, deadline_seconds, when_exhausted, when_interrupted = WhenInterrupted::default(), webhook, metadata, locale });
+json::object!(Spec { kind, priority, model, betas, preset, deadline_seconds, when_exhausted, when_interrupted = WhenInterrupted::default(), webhook, metadata, locale, demands = Demands::default() });
 
 /// What happens if the upstream breaks after somebody saw part of the answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -61,6 +61,9 @@ impl Submission {
         match (kind, request) {
             (Some(kind), Some(request)) if form.problems.is_empty() => {
                 let model = request.model.clone().unwrap_or_else(|| config.primary_model.clone());
+                let mut demands = request.demands.clone();
+                let names = betas.as_ref().map(Betas::as_str).unwrap_or_default().split(',');
+                names.filter(|name| !name.is_empty()).for_each(|name| demands.add_feature(name));
                 let deadline_seconds = deadline.unwrap_or(config.policy.deadline_seconds);
                 let spec = Spec {
                     kind,
@@ -74,6 +77,7 @@ impl Submission {
                     webhook,
                     metadata,
                     locale,
+                    demands,
                 };
                 Ok(Self { spec, request })
             }

@@ -1,6 +1,9 @@
 //! What a submission may be: every fault at once, each with its place.
 
 use spillway::api::error::ErrorKind;
+use spillway::job::Spec;
+use spillway::policy::demands::{Demands, Thinking};
+use spillway::policy::fit::{Misfit, fits};
 use spillway::submission::Submission;
 
 use super::config;
@@ -158,7 +161,8 @@ fn every_kind_of_the_table_and_every_field_is_accepted() {
 #[test]
 fn a_submission_says_what_it_means_and_the_rest_is_the_deployments() {
     let json = |body: &str, betas| {
-        let Submission { spec, .. } = Submission::parse(body.as_bytes(), betas, &config()).unwrap();
+        let Submission { mut spec, .. } = Submission::parse(body.as_bytes(), betas, &config()).unwrap();
+        spec.demands = Demands::default();
         serde_json::to_string(&spec).unwrap()
     };
     assert_eq!(
@@ -191,4 +195,34 @@ fn a_request_goes_on_byte_for_byte_but_for_model_and_stream() {
         submission.request.body_rest,
         r#""max_tokens":10,"temperature":0.70,"messages":[ {"role":"user","content":"é\u00e9"} ],"x":1e2"#
     );
+}
+
+#[test]
+fn what_a_request_asks_of_a_model_is_kept_with_the_job_its_betas_included() {
+    let request = r#"{"max_tokens":10,"messages":[{"role":"user","content":"Hi"}],"thinking":{"type":"adaptive"},
+        "tools":[{"type":"web_search_20250305","name":"web_search"}]}"#;
+    let betas = Some("interleaved-thinking-2025-05-14, new-2026-11-30");
+    let Submission { spec, .. } = Submission::parse(with_request(request).as_bytes(), betas, &config()).unwrap();
+    let expected = Demands {
+        max_tokens: 10,
+        input_tokens: spec.demands.input_tokens,
+        thinking: Thinking::Adaptive,
+        tools: true,
+        typed_tools: vec!["web_search_20250305".into()],
+        features: vec!["interleaved-thinking-2025-05-14".into(), "new-2026-11-30".into()],
+        ..Demands::default()
+    };
+    assert_eq!(spec.demands, expected);
+    let models = config().models;
+    assert_eq!(fits(&spec.demands, models.get("claude-haiku-5-5")), Err(Misfit::FeatureNotSupported));
+    let stored = serde_json::to_string(&spec).unwrap();
+    assert_eq!(serde_json::from_str::<Spec>(&stored).unwrap().demands, expected);
+}
+
+#[test]
+fn a_record_from_before_there_were_demands_fits_no_other_model() {
+    let json = r#"{"kind":"tagging","priority":"medium","model":"claude-sonnet-5-5","deadline_seconds":86400}"#;
+    let spec: Spec = serde_json::from_str(json).unwrap();
+    assert_eq!(spec.demands, Demands::default());
+    assert_eq!(fits(&spec.demands, config().models.get("claude-haiku-5-5")), Err(Misfit::RequestUnknown));
 }

@@ -13,8 +13,10 @@
 //! millions. For the same reason nothing is collected but the top level: messages and blocks are looked at one by one, by
 //! skipping over the text; each level skips over what is inside it again, and skipping is fast and does not recurse.
 
+use super::demands::Gathering;
 use super::raw::{self, Fields, Json};
 use super::wording::sanitise;
+use crate::policy::demands::Demands;
 
 mod shape;
 #[cfg(test)]
@@ -34,6 +36,8 @@ pub struct MessagesRequest {
     /// All members but `model` and `stream`, raw, in order, separated by commas. Never empty. A call's body is
     /// [`call_body_prefix`] + `body_rest` + `}`.
     pub body_rest: String,
+    /// What it asks of a model. The betas are in a header, and not among it yet.
+    pub demands: Demands,
 }
 
 /// What comes before [`MessagesRequest::body_rest`] in the body of a call to `model`.
@@ -72,7 +76,7 @@ fn parse(json: &str, place: &str, problems: &mut Problems) -> Option<MessagesReq
             return None;
         }
     };
-    let (mut model, mut max_tokens) = (None, None);
+    let (mut model, mut max_tokens, mut gathering) = (None, None, Gathering::default());
     let mut rest = String::with_capacity(json.len());
     for (index, (name, value)) in fields.0.iter().enumerate() {
         let path = || format!("{place}.{}", sanitise(name, MAX_NAME_CHARS));
@@ -82,11 +86,12 @@ fn parse(json: &str, place: &str, problems: &mut Problems) -> Option<MessagesReq
         }
         let value = value.get();
         check_escapes(value, &path, problems);
+        gathering.member(name, value);
         match name.as_ref() {
             "model" => model = check_model(value, &path, problems),
             "stream" => drop(expect(value, &[Kind::Boolean, Kind::Null], &path, problems)),
             "max_tokens" => max_tokens = check_max_tokens(value, &path, problems),
-            "messages" => check_messages(value, &path, problems),
+            "messages" => check_messages(value, &path, problems, &mut gathering),
             name => {
                 if let Some((_, kinds)) = TYPES.iter().find(|(known, _)| *known == name) {
                     expect(value, kinds, &path, problems);
@@ -107,7 +112,8 @@ fn parse(json: &str, place: &str, problems: &mut Problems) -> Option<MessagesReq
             problems.add(|| Problem::new(format!("{place}.{required}"), "is missing"));
         }
     }
-    Some(MessagesRequest { model, max_tokens: max_tokens?, body_rest: rest })
+    let demands = gathering.finish(rest.len());
+    Some(MessagesRequest { model, max_tokens: max_tokens?, body_rest: rest, demands })
 }
 
 fn check_model(json: &str, path: Path<'_>, problems: &mut Problems) -> Option<String> {
@@ -132,7 +138,7 @@ fn check_max_tokens(json: &str, path: Path<'_>, problems: &mut Problems) -> Opti
     max_tokens
 }
 
-fn check_messages(json: &str, path: Path<'_>, problems: &mut Problems) {
+fn check_messages(json: &str, path: Path<'_>, problems: &mut Problems, gathering: &mut Gathering) {
     let (mut count, mut empty_assistant) = (0_usize, None);
     each(json, path, problems, |message, path, problems| {
         if let Some(place) = empty_assistant.take() {
@@ -140,6 +146,7 @@ fn check_messages(json: &str, path: Path<'_>, problems: &mut Problems) {
         }
         count += 1;
         let Some(fields) = object(message, path, problems) else { return };
+        gathering.message(&fields);
         let role = fields.string("role");
         if !matches!(role.as_deref(), Some("user" | "assistant" | "system")) {
             problems.add(|| Problem::new(format!("{}.role", path()), r#"must be "user", "assistant" or "system""#));
@@ -154,7 +161,7 @@ fn check_messages(json: &str, path: Path<'_>, problems: &mut Problems) {
                     problems.add(|| Problem::new(path(), EMPTY_CONTENT));
                 }
             }
-            Some(content) if kind(content) == Kind::Array => check_blocks(content, &path, problems),
+            Some(content) if kind(content) == Kind::Array => check_blocks(content, &path, problems, gathering),
             Some(content) => drop(expect(content, &[Kind::String, Kind::Array], &path, problems)),
         }
     });
@@ -163,9 +170,10 @@ fn check_messages(json: &str, path: Path<'_>, problems: &mut Problems) {
     }
 }
 
-fn check_blocks(json: &str, path: Path<'_>, problems: &mut Problems) {
+fn check_blocks(json: &str, path: Path<'_>, problems: &mut Problems, gathering: &mut Gathering) {
     each(json, path, problems, |block, path, problems| {
         let Some(fields) = object(block, path, problems) else { return };
+        gathering.block(&fields);
         if fields.get("type").is_none_or(|kind_of_block| kind(kind_of_block.get()) != Kind::String) {
             problems.add(|| Problem::new(format!("{}.type", path()), "must be a string"));
         }
