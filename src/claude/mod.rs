@@ -9,6 +9,7 @@
 //! | --- | --- |
 //! | [`request`] | whether a Messages body can be sent at all, and what its calls consist of |
 //! | `demands` | what a body asks of its model |
+//! | [`rewrite`] | what a body looks like for another model than the one it was written for |
 //! | [`betas`] | whether an `anthropic-beta` header can be passed on |
 //! | [`sse`] | where one server-sent event ends and the next begins |
 //! | [`response`] | what Message a stream amounts to, and whether it is complete |
@@ -20,5 +21,6 @@ pub mod failure;
 pub mod raw;
 pub mod request;
 pub mod response;
+pub mod rewrite;
 pub mod sse;
 mod wording;

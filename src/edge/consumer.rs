@@ -21,6 +21,7 @@ use super::keeper::{Keeper, Stop};
 use super::stubs::{GateStub, JobStub, ObjectError};
 use super::{clock, entropy, log, settings, together};
 use crate::claude::failure::Failure;
+use crate::claude::rewrite;
 use crate::config::Config;
 use crate::delivery::{Call, Delivery, GateTrouble, Step};
 use crate::job::{Begun, Claim, Claimed, Envelope, JobId, Settled, Settlement, Then};
@@ -190,7 +191,8 @@ impl Worker<'_> {
         let every = config.policy.gate().renew_every();
         let gate = self.gate(&call.model);
         let mut keeper = Keeper::new(self.id, self.object(), self.claimed.token, gate, call.permit, every);
-        let outcome = claude_fetch::call(config, call, request, self.claimed.betas.as_deref(), &mut keeper).await;
+        let request = rewrite::for_model(request, &self.claimed.model, &call.model, &config.models);
+        let outcome = claude_fetch::call(config, call, &request, self.claimed.betas.as_deref(), &mut keeper).await;
         let duration_ms = millis(clock::now().since(began_at));
         match outcome {
             Ok(Answered { message, request_id }) => {

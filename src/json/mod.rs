@@ -21,5 +21,7 @@ mod write;
 pub use map::Map;
 pub use read::{Fault, Faults, FromJson, Unreadable, named, read, read_any};
 pub(crate) use shapes::{choice, names, object, output, transparent};
-pub use text::{Fields, Json, MAX_FIELDS, Malformed, Text, decimal, for_each_element, for_each_member, quote};
+pub use text::{
+    Fields, Json, MAX_FIELDS, Malformed, Text, decimal, for_each_element, for_each_member, for_each_of_members, quote,
+};
 pub use write::{ToJson, write, write_any, write_object, write_sparse_object, write_text};

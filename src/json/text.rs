@@ -123,10 +123,7 @@ pub fn for_each_member<'a>(
     scanner.expect(b'{', "expected an object")?;
     if !scanner.take(b'}') {
         loop {
-            let name = scanner.key()?;
-            let name = unquote(name).ok_or_else(|| scanner.malformed("a name holds half of a surrogate pair"))?;
-            let value = scanner.value()?;
-            each(name, value).map_err(|what| scanner.malformed(what))?;
+            scanner.member(each)?;
             if scanner.take(b'}') {
                 break;
             }
@@ -134,6 +131,24 @@ pub fn for_each_member<'a>(
         }
     }
     scanner.end()
+}
+
+/// The same for `members` without the braces around them, of which there is at least one.
+///
+/// # Errors
+/// If `members` is anything else, or `each` has found something wrong.
+pub fn for_each_of_members<'a>(
+    members: &'a str,
+    each: &mut dyn FnMut(Cow<'a, str>, Json<'a>) -> Result<(), &'static str>,
+) -> Result<(), Malformed> {
+    let mut scanner = Scanner { text: members, at: 0 };
+    loop {
+        scanner.member(each)?;
+        if scanner.next().is_none() {
+            return Ok(());
+        }
+        scanner.expect(b',', "expected `,`")?;
+    }
 }
 
 /// Calls `each` with every element of the array that `text` is, one after the other and without collecting them.
@@ -292,6 +307,17 @@ impl<'a> Scanner<'a> {
                 break;
             }
         }
+    }
+
+    /// A name and a value, which go to `each`.
+    fn member(
+        &mut self,
+        each: &mut dyn FnMut(Cow<'a, str>, Json<'a>) -> Result<(), &'static str>,
+    ) -> Result<(), Malformed> {
+        let name = self.key()?;
+        let name = unquote(name).ok_or_else(|| self.malformed("a name holds half of a surrogate pair"))?;
+        let value = self.value()?;
+        each(name, value).map_err(|what| self.malformed(what))
     }
 
     /// A name with its colon; answers with the name.
@@ -501,6 +527,23 @@ mod tests {
         assert!(Fields::parse(r#"{"\ud83d":1}"#).is_err());
         let many = |count: usize| format!("{{{}}}", vec![r#""":0"#; count].join(","));
         assert!(Fields::parse(&many(MAX_FIELDS)).is_ok() && Fields::parse(&many(MAX_FIELDS + 1)).is_err());
+    }
+
+    #[test]
+    fn members_are_read_without_their_braces_too() {
+        let read = |members: &str| {
+            let mut list = Vec::new();
+            let walked = for_each_of_members(members, &mut |name, value| {
+                list.push(format!("{name}={}", value.get()));
+                Ok(())
+            });
+            walked.map(|()| list.join(" ")).map_err(|error| error.to_string())
+        };
+        assert_eq!(read(r#""a":1 , "\u0062" : [ 2 ] "#).unwrap(), "a=1 b=[ 2 ]");
+        for members in ["", "{}", r#""a""#, r#""a":1,"#, r#""a":1}"#, r#""a":1 "b":2"#] {
+            assert!(read(members).is_err(), "{members}");
+        }
+        assert!(for_each_of_members(r#""a":1"#, &mut |_, _| Err("no")).is_err());
     }
 
     #[test]
