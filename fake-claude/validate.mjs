@@ -203,7 +203,8 @@ function checkAbilities(body, abilities) {
     );
   }
   if (thinking !== undefined) checkThinking(body, abilities);
-  if (output?.effort !== undefined && !abilities.adaptive) refuse("This model does not support the effort parameter.");
+  checkEffort(output?.effort, body, abilities);
+  if (!abilities.sampling) checkSampling(body);
   if (body.messages.at(-1).role === "assistant" && !abilities.prefill) {
     refuse("This model does not support assistant message prefill. The conversation must end with a user message.");
   }
@@ -214,24 +215,61 @@ function checkLength(body, abilities) {
   if (total > abilities.context) refuse(`prompt is too long: ${total} tokens > ${abilities.context} maximum`);
 }
 
-function checkThinking({ thinking, max_tokens: maxTokens, model, tool_choice: choice }, abilities) {
+function checkEffort(effort, { thinking }, abilities) {
+  if (effort === undefined || effort === null) return;
+  if (abilities.effort.length === 0) refuse("This model does not support the effort parameter.");
+  if (!abilities.effort.includes(effort)) {
+    refuse(`output_config.effort: Input should be one of ${abilities.effort.map((level) => `'${level}'`).join(", ")}`);
+  }
+  const isOff = thinking?.type === "disabled" || thinking?.type === "between_tools";
+  if (isOff && (effort === "xhigh" || effort === "max")) {
+    refuse(`"thinking.type.${thinking.type}" is not supported with effort "${effort}".`);
+  }
+}
+
+function checkSampling({ temperature, top_p: topP, top_k: topK }) {
+  const isDefault = (temperature ?? 1) === 1 && (topP ?? 0.99) === 0.99 && (topK ?? null) === null;
+  if (!isDefault) refuse("`temperature`, `top_p` and `top_k` may only be set to their defaults for this model.");
+}
+
+function checkThinking(body, abilities) {
+  const { thinking, max_tokens: maxTokens, tool_choice: choice } = body;
+  if (thinking === null) return;
   const type = thinking?.type;
-  if (!["enabled", "disabled", "adaptive"].includes(type)) {
+  if (!["enabled", "disabled", "adaptive", "between_tools"].includes(type)) {
     refuse("thinking: Input tag does not match any of the expected tags: 'adaptive', 'disabled', 'enabled'");
   }
-  if (type === "adaptive" && !abilities.adaptive) refuse("adaptive thinking is not supported on this model");
-  if (type === "disabled") return;
+  if (!abilities.thinking.includes(type)) {
+    refuse(
+      type === "adaptive"
+        ? "adaptive thinking is not supported on this model"
+        : `"thinking.type.${type}" is not supported for this model. Use "thinking.type.adaptive" and "output_config.effort" to control thinking behavior.`,
+    );
+  }
+  if (type === "disabled" || type === "between_tools") return;
   if (choice?.type === "any" || choice?.type === "tool") {
     refuse("Thinking may not be enabled when tool_choice forces tool use.");
   }
   if (type !== "enabled") return;
-  if (!abilities.enabledThinking) {
-    refuse(
-      `"thinking.type.enabled" is not supported for ${model}. Use "thinking.type.adaptive" and "output_config.effort" to control thinking behavior.`,
-    );
-  }
   const budget = thinking.budget_tokens;
   if (budget === undefined) refuse("thinking.enabled.budget_tokens: Field required");
   if (!(budget >= 1024)) refuse("thinking.enabled.budget_tokens: Input should be greater than or equal to 1024");
   if (budget >= maxTokens) refuse("`max_tokens` must be greater than `thinking.budget_tokens`.");
+  checkWithBudget(body);
+}
+
+/** What a budget cannot stand with: other sampling, a prefill, and a call of tools that did not begin with thinking. */
+function checkWithBudget({ messages, temperature, top_k: topK }) {
+  if ((temperature ?? 1) !== 1) refuse("`temperature` may only be set to 1 when thinking is enabled.");
+  if ((topK ?? null) !== null) refuse("`top_k` must be unset when thinking is enabled.");
+  const last = messages.length - 1;
+  const turn = messages[last].role === "assistant" ? last : last - 1;
+  const isAnswered = turn === last || blocksOf(messages[last], "tool_result").length > 0;
+  const first = messages[turn]?.role === "assistant" && isAnswered ? (messages[turn].content[0]?.type ?? "text") : null;
+  if (first !== null && first !== "thinking" && first !== "redacted_thinking") {
+    refuse(
+      `messages.${turn}.content.0.type: Expected \`thinking\` or \`redacted_thinking\`, but found \`${first}\`. When \`thinking\` is enabled, ` +
+        "a final `assistant` message must start with a thinking block (preceeding the lastmost set of `tool_use` and `tool_result` blocks).",
+    );
+  }
 }

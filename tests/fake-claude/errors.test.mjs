@@ -167,6 +167,67 @@ test("requests that the API refuses are refused in its words", async (t) => {
   }
 });
 
+test("each model refuses what it does not have, and takes what it has", async (t) => {
+  const fake = await fakeFor(t);
+  const tool = { name: "f", input_schema: { type: "object" } };
+  const budget = { thinking: { type: "enabled", budget_tokens: 1024 }, max_tokens: 1025 };
+  const user = { role: "user", content: "x" };
+  const calling = (...first) => ({
+    role: "assistant",
+    content: [...first, { type: "tool_use", id: "t1", name: "f", input: {} }],
+  });
+  const answering = (...first) => [
+    user,
+    calling(...first),
+    { role: "user", content: [{ type: "tool_result", tool_use_id: "t1" }] },
+  ];
+  const cases = [
+    ["haiku-4-5", { thinking: { type: "adaptive" } }, /adaptive thinking is not supported on this model/],
+    ["haiku-4-5", { output_config: { effort: "low" } }, /does not support the effort parameter/],
+    ["haiku-4-5", { max_tokens: 64_001 }, /^max_tokens: 64001 > 64000/],
+    ["haiku-4-5", { messages: [{ role: "user", content: "x".repeat(800_100) }] }, /^prompt is too long: .* > 200000/],
+    ["haiku-4-5", { max_tokens: 64_000, temperature: 0.2 }, null],
+    ["haiku-4-5", { thinking: { type: "disabled" } }, null],
+    ["haiku-4-5", { messages: [user, { role: "assistant", content: "So" }] }, null],
+    ["haiku-4-5", budget, null],
+    ["haiku-4-5", { ...budget, thinking: { type: "enabled", budget_tokens: 1023 } }, /greater than or equal to 1024/],
+    ["haiku-4-5", { ...budget, max_tokens: 1024 }, /must be greater than `thinking.budget_tokens`/],
+    ["haiku-4-5", { ...budget, temperature: 0.2 }, /`temperature` may only be set to 1/],
+    ["haiku-4-5", { ...budget, temperature: 1 }, null],
+    ["haiku-4-5", { ...budget, top_k: 5 }, /`top_k` must be unset/],
+    ["haiku-4-5", { ...budget, tools: [tool], tool_choice: { type: "any" } }, /tool_choice forces tool use/],
+    [
+      "haiku-4-5",
+      { ...budget, messages: [user, { role: "assistant", content: "So" }] },
+      /Expected `thinking`.*found `text`/,
+    ],
+    ["haiku-4-5", { ...budget, messages: answering() }, /Expected `thinking`.*found `tool_use`/],
+    ["haiku-4-5", { ...budget, messages: answering({ type: "thinking", thinking: "", signature: "s" }) }, null],
+    ["haiku-4-5-20251001", { thinking: { type: "adaptive" } }, /adaptive thinking is not supported on this model/],
+    ["haiku-5-5", { thinking: { type: "disabled" }, max_tokens: 128_000 }, null],
+    ["haiku-5-5", { thinking: { type: "between_tools" } }, /"thinking.type.between_tools" is not supported/],
+    [
+      "haiku-5-5",
+      { thinking: { type: "disabled" }, output_config: { effort: "max" } },
+      /is not supported with effort "max"/,
+    ],
+    ["haiku-5-5", { temperature: 0.2 }, /may only be set to their defaults/],
+    ["haiku-5-5", { temperature: 1 }, null],
+    ["haiku-5-5", budget, /"thinking.type.enabled" is not supported/],
+    ["haiku-5-5", { tools: [tool], tool_choice: { type: "any" } }, null],
+    ["sonnet-5-5", { thinking: { type: "between_tools" } }, null],
+    ["sonnet-5-5", { thinking: { type: "disabled" } }, /"thinking.type.disabled" is not supported/],
+    ["sonnet-4-6", budget, null],
+    ["sonnet-4-6", { output_config: { effort: "xhigh" } }, /output_config.effort: Input should be one of/],
+  ];
+  for (const [model, more, expected] of cases) {
+    const answer = await postJson(fake, request("x", { ...more, model: `claude-${model}` }));
+    const label = `${model} ${JSON.stringify(more).slice(0, 200)}: ${answer.body.error?.message}`;
+    assert.equal(answer.status, expected ? 400 : 200, label);
+    if (expected) assert.match(answer.body.error.message, expected, label);
+  }
+});
+
 test("a pair of tool_use and tool_result, and an image of megabytes, are good requests", async (t) => {
   const fake = await fakeFor(t);
   const image = { type: "image", source: { type: "base64", media_type: "image/png", data: "A".repeat(5_000_000) } };
