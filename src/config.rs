@@ -314,6 +314,8 @@ impl Policy {
             spend_cap_retry_seconds: self.spend_cap_retry_seconds,
             breaker: self.breaker.clone(),
             pace: self.pace.clone(),
+            degraded: self.degraded.clone(),
+            ..GateSettings::default()
         }
     }
 

@@ -1,26 +1,34 @@
-//! One delivery of one job, step by step: claimed → asks the gate → calls → settles.
+//! One delivery of one job, step by step: claimed → asks a gate → calls → … → settles.
 //!
 //! ```text
 //! start ──► AskGate ──on_decision──► Call ──on_outcome──► Settle
-//!    └────────────────────┴───────────────────────────────► Settle
+//!    │         │  ▲                               │
+//!    │         │  └──────────on_pause── Pause ◄───┤ once more
+//!    │         │  └───────────────────────────────┘ the fallback
+//!    └─────────┴────────────────────────────────────────► Settle
 //! ```
 //! No I/O happens here: the edge does what a [`Step`] says and comes back with what happened. The simulator drives exactly
 //! the same steps.
 //!
-//! What the steps decide (design, "Attempts, calls, waits"): whether a failure ends the job, how long it waits otherwise,
-//! and that no wait goes past the deadline (B14). What a failure means for everyone else is the gate's business; its
-//! verdict says whether an attempt was used up.
+//! One delivery is one pass over the [`ladder`](crate::policy::ladder), which says which model is next. What the steps here
+//! decide (design, "Attempts, calls, waits"): whether a failure ends the job, how long it waits otherwise, what happens when its
+//! attempts are used up, and that no wait goes past the deadline (B14). What a failure means for everyone else is the gate's
+//! business; its verdict says whether it was this job's own. A pass is one attempt at most, however many calls it made, and
+//! none if it ends in being held.
 
 use std::time::Duration;
 
 use crate::claude::failure::Failure;
-use crate::config::Policy;
+use crate::config::{Config, Policy};
 use crate::job::settlement::FailedCall;
-use crate::job::{Claimed, Ending, FailReason, Settlement, Then};
-use crate::policy::answer::{Decision, HoldReason, PermitId, Report, Verdict};
-use crate::policy::backoff::Buckets;
-use crate::policy::cause::Class;
+use crate::job::{Claimed, Ending, FailReason, Hold, Settlement, Then};
+use crate::policy::answer::{Asking, Decision, Ended, Held, HoldReason, PermitId, Report, Verdict};
+use crate::policy::backoff::{Buckets, Wait};
+use crate::policy::cause::{Cause, Class};
 use crate::policy::deadline;
+use crate::policy::fit;
+use crate::policy::kinds::{Kind, WhenExhausted};
+use crate::policy::ladder::{Ladder, Move, Tier};
 use crate::policy::priority::Priority;
 use crate::policy::settings::BackoffSettings;
 use crate::policy::time::{Timestamp, millis, whole_seconds};
@@ -33,11 +41,13 @@ pub enum Step {
     AskGate {
         /// The model's gate.
         model: String,
-        /// For a job of this priority.
-        priority: Priority,
+        /// The question.
+        asking: Asking,
     },
     /// Call, then report to the gate, then [`Delivery::on_outcome`].
     Call(Call),
+    /// Wait for that long, then [`Delivery::on_pause`].
+    Pause(Duration),
     /// Settle the job: the delivery is over.
     Settle(Settlement),
 }
@@ -49,6 +59,8 @@ pub struct Call {
     pub model: String,
     /// The gate's permit; `None` if the gate did not answer.
     pub permit: Option<PermitId>,
+    /// What it was asked for with.
+    pub asking: Asking,
     /// Whether the breaker's next move hangs on it.
     pub is_probe: bool,
     /// For how long to wait for what.
@@ -91,26 +103,56 @@ pub enum GateTrouble {
 #[derive(Debug)]
 pub struct Delivery<'a> {
     claimed: &'a Claimed,
-    policy: &'a Policy,
+    config: &'a Config,
+    kind: Kind,
     /// When the invocation began: its budget is counted from here.
     began_at: Timestamp,
     claimed_at: Timestamp,
+    ladder: Ladder,
+    /// Which gate was asked last, and with what.
+    asked: (Tier, Asking),
     call: Option<Call>,
+    failed_calls: Vec<FailedCall>,
+    last_failure: Option<Failure>,
+    /// The wait after the last failure of the model that the next pass begins with, and whether it was this job's own.
+    wait: Option<Wait>,
+    costs_attempt: bool,
 }
 
 impl<'a> Delivery<'a> {
     /// A claimed job, in an invocation that began at `began_at`, and its first step.
     #[must_use]
-    pub fn start(claimed: &'a Claimed, policy: &'a Policy, began_at: Timestamp, now: Timestamp) -> (Self, Step) {
-        let delivery = Self { claimed, policy, began_at, claimed_at: now, call: None };
+    pub fn start(
+        claimed: &'a Claimed,
+        config: &'a Config,
+        began_at: Timestamp,
+        now: Timestamp,
+        rng: &mut fastrand::Rng,
+    ) -> (Self, Step) {
+        let kind = config.kinds.get(&claimed.kind).cloned().unwrap_or_default();
+        let ladder = Ladder::new(claimed.priority, allows_fallback(claimed, &kind, config));
+        let mut delivery = Self {
+            claimed,
+            config,
+            kind,
+            began_at,
+            claimed_at: now,
+            ladder,
+            asked: (Tier::Primary, Asking::default()),
+            call: None,
+            failed_calls: Vec::new(),
+            last_failure: None,
+            wait: None,
+            costs_attempt: false,
+        };
         let step = if delivery.remaining(now).is_zero() {
-            delivery.deadline_exceeded(None, None)
+            delivery.deadline_exceeded(None)
         } else if claimed.counted_calls >= delivery.max_calls() {
-            delivery.exhausted(None)
-        } else if delivery.budget_left(now) < GATE_BUDGET + MIN_CALL_BUDGET {
-            delivery.hold(Duration::ZERO, HoldReason::DeliveryBudget, now)
+            delivery.exhausted(now, rng)
+        } else if let Some(after) = delivery.off_peak(now, rng) {
+            delivery.hold(Held::new(after, HoldReason::OffPeak), now)
         } else {
-            Step::AskGate { model: claimed.model.clone(), priority: claimed.priority }
+            delivery.follow(delivery.ladder.start(), now, rng)
         };
         (delivery, step)
     }
@@ -118,16 +160,19 @@ impl<'a> Delivery<'a> {
     /// The backoff that this job's failures wait by.
     #[must_use]
     pub fn backoff(&self) -> BackoffSettings {
-        let own = &self.policy.backoff;
+        let own = &self.policy().backoff;
         self.claimed.preset.map_or_else(|| own.clone(), |preset| preset.backoff(own))
     }
 
     /// The gate has answered.
-    pub fn on_decision(&mut self, decision: Decision, now: Timestamp) -> Step {
+    pub fn on_decision(&mut self, decision: Decision, now: Timestamp, rng: &mut fastrand::Rng) -> Step {
         match decision {
             Decision::Granted(permit) => self.call(Some(permit), false, now),
             Decision::Probe(permit) => self.call(Some(permit), true, now),
-            Decision::NotBefore { after, reason } => self.hold(after, reason, now),
+            Decision::NotBefore(held) => {
+                let next = self.ladder.refused(held);
+                self.follow(next, now, rng)
+            }
         }
     }
 
@@ -141,13 +186,25 @@ impl<'a> Delivery<'a> {
         rng: &mut fastrand::Rng,
     ) -> Step {
         let pause = Duration::from_millis(rng.u64(GATE_PAUSE_MS));
-        match trouble {
-            GateTrouble::Overloaded => self.hold(pause, HoldReason::GateUnavailable, now),
+        let after = match trouble {
+            GateTrouble::Overloaded => pause,
             GateTrouble::Silent => match unguarded.take(now) {
-                Ok(()) => self.call(None, false, now),
-                Err(wait) => self.hold(wait.min(pause), HoldReason::GateUnavailable, now),
+                Ok(()) => return self.call(None, false, now),
+                Err(wait) => wait.min(pause),
             },
-        }
+        };
+        self.hold(Held::new(after, HoldReason::GateUnavailable), now)
+    }
+
+    /// The pause is over.
+    pub fn on_pause(&mut self, now: Timestamp, rng: &mut fastrand::Rng) -> Step {
+        self.follow(self.ladder.paused(), now, rng)
+    }
+
+    /// What to tell the gate of a call.
+    #[must_use]
+    pub fn ended(&self, call: &Call, report: Report) -> Ended {
+        Ended { permit: call.permit, asking: call.asking, report, backoff: self.backoff() }
     }
 
     /// The verdict on a report that the gate did not take: each failure costs an attempt, and waits as a first one.
@@ -158,91 +215,146 @@ impl<'a> Delivery<'a> {
         Verdict { wait, costs_attempt: wait.is_some(), ..Verdict::default() }
     }
 
-    /// The call is over and the gate has given its verdict.
+    /// The call was answered.
     #[must_use]
-    pub fn on_outcome(&self, outcome: Result<(), &Failure>, verdict: &Verdict, now: Timestamp) -> Step {
-        let model = self.call.as_ref().map_or_else(|| self.claimed.model.clone(), |call| call.model.clone());
-        let Err(failure) = outcome else {
-            return settle(None, Then::End(Ending::Done { model_used: model }));
-        };
-        let is_probe = self.call.as_ref().is_some_and(|call| call.is_probe);
-        let costs_call = !(is_probe && failure.cause.class() == Class::Overload);
-        let call = FailedCall {
-            model,
+    pub fn on_answer(&mut self) -> Step {
+        let model_used = self.call.as_ref().map_or_else(|| self.claimed.model.clone(), |call| call.model.clone());
+        let downgrade = (model_used != self.claimed.model).then(|| self.ladder.downgrade()).flatten();
+        self.settle(Then::End(Ending::Done { model_used, downgrade }))
+    }
+
+    /// The call failed, after content or before it, and the gate has given its verdict.
+    pub fn on_failure(
+        &mut self,
+        failure: &Failure,
+        after_content: bool,
+        verdict: &Verdict,
+        now: Timestamp,
+        rng: &mut fastrand::Rng,
+    ) -> Step {
+        let class = failure.cause.class();
+        let call = self.call.take();
+        let is_probe = call.as_ref().is_some_and(|call| call.is_probe);
+        self.failed_calls.push(FailedCall {
+            model: call.map_or_else(|| self.claimed.model.clone(), |call| call.model),
             cause: failure.cause,
             status: failure.status,
             request_id: failure.request_id.clone(),
-            costs_attempt: verdict.costs_attempt,
-            costs_call,
+            costs_attempt: false,
+            costs_call: !(is_probe && class == Class::Overload),
             computed_wait_ms: verdict.wait.map(|wait| millis(wait.wanted)),
-        };
-        if let Some(held) = verdict.held {
-            return self.hold_after(Some((call, failure)), held.after, held.reason, now);
+        });
+        self.last_failure = Some(failure.clone());
+        if verdict.held.is_none() && verdict.wait.is_none() {
+            // A smaller model that refuses a request does not fit it, whatever our table says; the one asked for may.
+            return match self.ladder.unfit().filter(|_| class == Class::Final) {
+                Some(next) => self.follow(next, now, rng),
+                None => self.refused(failure),
+            };
         }
-        let Some(wait) = verdict.wait else { return self.refused(call, failure) };
-        let attempts = self.claimed.attempts + u32::from(verdict.costs_attempt);
-        // The record has counted this call when it began.
-        let calls = self.claimed.counted_calls + u32::from(costs_call);
-        if attempts >= self.max_attempts() || calls >= self.max_calls() {
-            return self.exhausted(Some((call, failure)));
+        if self.wait.is_none() || self.ladder.downgrade().is_none() {
+            self.wait = verdict.wait;
         }
-        match deadline::fit(wait.wanted, wait.floor, self.remaining(now)) {
-            Some(fitting) => settle(Some(call), Then::Retry { cause: failure.cause, wait_ms: queue_wait_ms(fitting) }),
-            None => self.deadline_exceeded(Some((call, failure)), None),
+        self.costs_attempt |= verdict.costs_attempt;
+        let next = self.ladder.failed(class, after_content, verdict, rng);
+        let is_bound = !matches!(next, Move::Hold(_)) && self.counted_calls() >= self.max_calls();
+        self.follow(if is_bound { Move::End } else { next }, now, rng)
+    }
+
+    /// Does what the ladder says, as far as time and budget go.
+    fn follow(&mut self, next: Move, now: Timestamp, rng: &mut fastrand::Rng) -> Step {
+        match next {
+            Move::Ask { .. } | Move::Pause(_) if self.budget_left(now) < GATE_BUDGET + MIN_CALL_BUDGET => {
+                self.hold(Held::new(Duration::ZERO, HoldReason::DeliveryBudget), now)
+            }
+            // A pause is short, but no call may begin after the deadline.
+            Move::Pause(pause) if pause >= self.remaining(now) => self.end_pass(now, rng),
+            Move::Ask { tier, may_leave } => {
+                let asking = Asking {
+                    priority: self.claimed.priority,
+                    may_leave,
+                    ticket: self.claimed.ticket.filter(|_| tier == self.ladder.first()),
+                    dwell_ms: self.claimed.dwell_ms.filter(|_| self.failed_calls.is_empty()),
+                };
+                self.asked = (tier, asking);
+                Step::AskGate { model: self.model(tier), asking }
+            }
+            Move::Pause(pause) => Step::Pause(pause),
+            Move::Hold(held) => self.hold(held, now),
+            Move::End => self.end_pass(now, rng),
         }
     }
 
     fn call(&mut self, permit: Option<PermitId>, is_probe: bool, now: Timestamp) -> Step {
-        let settings = self.policy.call;
+        let (tier, asking) = self.asked;
+        let settings = self.policy().call;
         let total = Duration::from_secs(settings.total_seconds).min(self.budget_left(now));
         let limits = Limits {
             headers: Duration::from_secs(settings.headers_seconds).min(total),
             idle: Duration::from_secs(settings.idle_seconds).min(total),
             total,
         };
-        let call = Call { model: self.claimed.model.clone(), permit, is_probe, limits };
+        let call = Call { model: self.model(tier), permit, asking, is_probe, limits };
         self.call = Some(call.clone());
         Step::Call(call)
     }
 
-    fn hold(&self, after: Duration, reason: HoldReason, now: Timestamp) -> Step {
-        self.hold_after(None, after, reason, now)
+    /// The pass was in vain: an attempt, unless the outage is the gate's business; then a wait, or the end.
+    fn end_pass(&mut self, now: Timestamp, rng: &mut fastrand::Rng) -> Step {
+        if let Some(call) = self.failed_calls.last_mut() {
+            call.costs_attempt = self.costs_attempt;
+        }
+        let attempts = self.claimed.attempts + u32::from(self.costs_attempt);
+        if attempts >= self.max_attempts() || self.counted_calls() >= self.max_calls() {
+            return self.exhausted(now, rng);
+        }
+        let (wanted, floor) = self.wait.map_or_else(Default::default, |wait| (wait.wanted, wait.floor));
+        let cause = self.last_failure.as_ref().map_or(Cause::Overloaded, |failure| failure.cause);
+        match deadline::fit(wanted, floor, self.remaining(now)) {
+            Some(fitting) => self.settle(Then::Retry { cause, wait_ms: queue_wait_ms(fitting) }),
+            None => self.deadline_exceeded(None),
+        }
     }
 
     /// Our own waits may be cut to end a little before the deadline: somebody else may have closed the gate by then.
-    fn hold_after(
-        &self,
-        last: Option<(FailedCall, &Failure)>,
-        after: Duration,
-        reason: HoldReason,
-        now: Timestamp,
-    ) -> Step {
+    fn hold(&mut self, held: Held, now: Timestamp) -> Step {
+        let Held { after, reason, ticket, eta, slow, .. } = held;
         match deadline::fit(after, Duration::ZERO, self.remaining(now)) {
-            Some(fitting) => settle(last.map(|(call, _)| call), Then::Hold { reason, wait_ms: queue_wait_ms(fitting) }),
-            None => self.deadline_exceeded(last, Some(reason)),
+            Some(fitting) => {
+                let (wait_ms, eta_ms) = (queue_wait_ms(fitting), eta.map(millis));
+                self.settle(Then::Hold(Hold { reason, wait_ms, ticket, eta_ms, slow }))
+            }
+            None => self.deadline_exceeded(Some(reason)),
         }
     }
 
     /// The upstream has refused the request itself (B5), or a spend cap has: no retry helps this job.
-    fn refused(&self, call: FailedCall, failure: &Failure) -> Step {
-        let ending = Ending::Failed {
-            reason: FailReason::Refused(failure.cause),
-            cause: Some(failure.cause),
-            error_type: failure.kind.clone(),
-            message: failure.message.clone(),
-        };
-        settle(Some(call), Then::End(ending))
+    fn refused(&mut self, failure: &Failure) -> Step {
+        self.fail(FailReason::Refused(failure.cause), failure.message.clone())
     }
 
-    fn exhausted(&self, last: Option<(FailedCall, &Failure)>) -> Step {
-        let why = last.as_ref().map_or_else(String::new, |(_, failure)| format!(": {}", failure.message));
-        let calls = self.claimed.counted_calls + u32::from(last.is_some());
-        fail(FailReason::AttemptsExhausted, format!("Claude could not answer within {calls} calls{why}"), last)
+    /// Every attempt is used up (A5, stage 3).
+    fn exhausted(&mut self, now: Timestamp, rng: &mut fastrand::Rng) -> Step {
+        let when_exhausted = self.claimed.when_exhausted.unwrap_or(self.kind.when_exhausted);
+        if when_exhausted == WhenExhausted::Fail || self.claimed.deferrals >= self.policy().max_deferrals {
+            let why = self.last_failure.as_ref().map_or_else(String::new, |failure| format!(": {}", failure.message));
+            let calls = self.counted_calls();
+            let message = format!("Claude could not answer within {calls} calls{why}");
+            return self.fail(FailReason::AttemptsExhausted, message);
+        }
+        let settings = self.policy().deferral;
+        let at_least = Duration::from_secs(settings.at_least_seconds);
+        let resume_ms = millis(at_least + Duration::from_secs(rng.u64(0..=3_600)));
+        let answer_ms = settings.answer_seconds.saturating_mul(1000);
+        self.settle(match when_exhausted {
+            WhenExhausted::Ask => Then::Stall { answer_ms, resume_ms: resume_ms.max(answer_ms) },
+            WhenExhausted::Defer | WhenExhausted::Fail => Then::Defer { resume_ms },
+        })
     }
 
-    fn deadline_exceeded(&self, last: Option<(FailedCall, &Failure)>, held: Option<HoldReason>) -> Step {
-        let message = match (&last, held) {
-            (Some((_, failure)), _) => {
+    fn deadline_exceeded(&mut self, held: Option<HoldReason>) -> Step {
+        let message = match (&self.last_failure, held) {
+            (Some(failure), _) => {
                 format!("the next call could only come after the job's deadline: {}", failure.message)
             }
             (None, Some(reason)) => {
@@ -250,16 +362,53 @@ impl<'a> Delivery<'a> {
             }
             (None, None) => "the job's deadline passed before Claude could answer it".to_owned(),
         };
-        fail(FailReason::DeadlineExceeded, message, last)
+        self.fail(FailReason::DeadlineExceeded, message)
+    }
+
+    fn fail(&mut self, reason: FailReason, message: String) -> Step {
+        let failure = self.last_failure.as_ref();
+        let (cause, error_type) =
+            (failure.map(|failure| failure.cause), failure.and_then(|failure| failure.kind.clone()));
+        self.settle(Then::End(Ending::Failed { reason, cause, error_type, message }))
+    }
+
+    fn settle(&mut self, then: Then) -> Step {
+        Step::Settle(Settlement { failed_calls: std::mem::take(&mut self.failed_calls), then })
+    }
+
+    /// How long a low job that may not have the fallback waits for quieter hours (B8); `None` if now is as good.
+    fn off_peak(&self, now: Timestamp, rng: &mut fastrand::Rng) -> Option<Duration> {
+        let waits = self.claimed.priority == Priority::Low
+            && self.ladder.first() == Tier::Primary
+            && !self.claimed.first_choice_only;
+        let _ = (waits, now, rng);
+        None
+    }
+
+    fn model(&self, tier: Tier) -> String {
+        match tier {
+            Tier::Primary => self.claimed.model.clone(),
+            Tier::Fallback => fallback_model(&self.kind, self.config).to_owned(),
+        }
+    }
+
+    const fn policy(&self) -> &'a Policy {
+        &self.config.policy
+    }
+
+    /// The record has counted each call when it began.
+    fn counted_calls(&self) -> u32 {
+        let counted = self.failed_calls.iter().filter(|call| call.costs_call).count();
+        self.claimed.counted_calls.saturating_add(u32::try_from(counted).unwrap_or(u32::MAX))
     }
 
     fn max_attempts(&self) -> u32 {
-        self.claimed.preset.map_or(self.policy.max_attempts, |preset| preset.attempts())
+        self.claimed.preset.map_or(self.policy().max_attempts, |preset| preset.attempts())
     }
 
     /// Attempts that cost no call, and calls that cost no attempt, must not starve each other.
     fn max_calls(&self) -> u32 {
-        self.policy.max_calls.max(self.max_attempts().saturating_mul(3))
+        self.policy().max_calls.max(self.max_attempts().saturating_mul(3))
     }
 
     fn remaining(&self, now: Timestamp) -> Duration {
@@ -271,19 +420,15 @@ impl<'a> Delivery<'a> {
     }
 }
 
-fn settle(failed_call: Option<FailedCall>, then: Then) -> Step {
-    Step::Settle(Settlement { failed_call, then })
+/// Whether the job's kind and its request allow another model to answer.
+fn allows_fallback(claimed: &Claimed, kind: &Kind, config: &Config) -> bool {
+    let fallback = fallback_model(kind, config);
+    let is_wanted = kind.fallback && !claimed.first_choice_only && fallback != claimed.model;
+    is_wanted && fit::fits(&claimed.demands, config.models.get(fallback)).is_ok()
 }
 
-fn fail(reason: FailReason, message: String, last: Option<(FailedCall, &Failure)>) -> Step {
-    let (call, failure) = last.unzip();
-    let ending = Ending::Failed {
-        reason,
-        cause: failure.map(|failure| failure.cause),
-        error_type: failure.and_then(|failure| failure.kind.clone()),
-        message,
-    };
-    settle(call, Then::End(ending))
+fn fallback_model<'a>(kind: &'a Kind, config: &'a Config) -> &'a str {
+    kind.fallback_model.as_deref().unwrap_or(&config.fallback_model)
 }
 
 /// What a queue can wait: whole seconds, at least one.

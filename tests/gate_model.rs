@@ -10,10 +10,9 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use spillway::policy::answer::{Decision, HoldReason, PermitId, Report};
+use spillway::policy::answer::{Asking, Decision, Ended, HoldReason, PermitId, Report};
 use spillway::policy::cause::Cause;
 use spillway::policy::gate::Gate;
-use spillway::policy::priority::Priority;
 use spillway::policy::settings::{BackoffSettings, BreakerSettings, GateSettings, PaceSettings};
 use spillway::policy::time::Timestamp;
 use spillway::policy::transition::State;
@@ -252,11 +251,11 @@ proptest! {
             match event {
                 Event::Pass(more) => ms += more,
                 Event::Ask => {
-                    let decision = gate.permit(Priority::Medium, now, &mut rng, &settings);
+                    let decision = gate.permit(Asking::default(), now, &settings);
                     let said = match decision {
                         Decision::Granted(_) => Ok(false),
                         Decision::Probe(_) => Ok(true),
-                        Decision::NotBefore { reason, .. } => Err(reason),
+                        Decision::NotBefore(held) => Err(held.reason),
                     };
                     if said == Err(HoldReason::InFlightLimit) {
                         prop_assert_eq!(reference.era.state, State::Closed);
@@ -278,7 +277,9 @@ proptest! {
                 }
                 Event::Report(ago, report) => {
                     if let Some((call, permit)) = named(ago) {
-                        gate.report(Some(permit), report, &backoff, now, &mut rng, &settings);
+                        let (permit, backoff) = (Some(permit), backoff.clone());
+                        let ended = Ended { permit, asking: Asking::default(), report, backoff };
+                        gate.report(&ended, now, &mut rng, &settings);
                         reference.report(call, report, ms);
                     }
                 }

@@ -4,11 +4,10 @@
 
 use std::time::Duration;
 
-use spillway::policy::answer::{Decision, HoldReason, PermitId, Report, Verdict};
+use spillway::policy::answer::{Asking, Decision, Ended, Held, HoldReason, PermitId, Report, Verdict};
 use spillway::policy::cause::Cause::{self, InvalidRequest, Overloaded, RateLimited, ServerError, SpendCap};
 use spillway::policy::cause::Class;
 use spillway::policy::gate::Gate;
-use spillway::policy::priority::Priority;
 use spillway::policy::settings::{BackoffSettings, GateSettings};
 use spillway::policy::status::GateStatus;
 use spillway::policy::time::Timestamp;
@@ -51,7 +50,7 @@ impl Bench {
     }
 
     fn asks(&mut self, seconds: u64) -> Decision {
-        self.gate.permit(Priority::Medium, at(seconds), &mut self.rng, &self.settings)
+        self.gate.permit(Asking::default(), at(seconds), &self.settings)
     }
 
     fn granted(&mut self, seconds: u64) -> PermitId {
@@ -60,14 +59,14 @@ impl Bench {
 
     fn held(&mut self, seconds: u64) -> (HoldReason, u64) {
         match self.asks(seconds) {
-            Decision::NotBefore { after, reason } => (reason, after.as_secs()),
+            Decision::NotBefore(Held { after, reason, .. }) => (reason, after.as_secs()),
             decision => panic!("not held: {decision:?}"),
         }
     }
 
     fn reports(&mut self, permit: Option<PermitId>, report: Report, seconds: u64) -> Verdict {
-        let backoff = BackoffSettings::default();
-        self.gate.report(permit, report, &backoff, at(seconds), &mut self.rng, &self.settings)
+        let ended = Ended { permit, asking: Asking::default(), report, backoff: BackoffSettings::default() };
+        self.gate.report(&ended, at(seconds), &mut self.rng, &self.settings)
     }
 
     fn fails(&mut self, permit: Option<PermitId>, cause: Cause, seconds: u64) -> Verdict {
@@ -263,9 +262,9 @@ fn a_retry_after_holds_everyone_and_its_job_for_as_long_as_it_says() {
 fn of_two_moments_the_later_counts_and_a_held_job_is_told_no_less_than_it_was_asked() {
     let (mut bench, straggler) = Bench::open();
     let verdict = bench.asked_to_wait(straggler, Overloaded, 200, 1);
-    assert_eq!(verdict.held.map(|held| held.reason), Some(HoldReason::RetryAfter));
+    assert_eq!(verdict.held.map(|held| held.reason), Some(HoldReason::Overloaded));
     assert!(verdict.held.is_some_and(|held| held.after > Duration::from_secs(200)));
-    assert_eq!(bench.held(150).0, HoldReason::RetryAfter, "the cooldown is over, the hold is not");
+    assert_eq!(bench.held(150).0, HoldReason::Overloaded, "the cooldown is over, the hold is not");
     assert!(matches!(bench.asks(201), Decision::Probe(_)));
 }
 

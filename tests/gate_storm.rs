@@ -8,11 +8,11 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
-use spillway::policy::answer::{Decision, HoldReason, PermitId, Report};
+use spillway::policy::answer::{Asking, Decision, Ended, HoldReason, PermitId, Report};
 use spillway::policy::cause::Cause;
 use spillway::policy::gate::Gate;
-use spillway::policy::priority::Priority;
 use spillway::policy::settings::{BackoffSettings, BreakerSettings, GateSettings};
+use spillway::policy::slots::Ticket;
 use spillway::policy::time::{Timestamp, whole_seconds};
 use spillway::policy::transition::State;
 
@@ -59,6 +59,7 @@ struct Job {
     attempts: u32,
     deliveries: u32,
     done: Option<Duration>,
+    ticket: Option<Ticket>,
 }
 
 struct World {
@@ -130,10 +131,12 @@ impl World {
         match event {
             Event::Wake => {
                 self.jobs[job].deliveries += 1;
-                match self.gate.permit(Priority::Medium, now, &mut self.rng, &self.settings) {
-                    Decision::NotBefore { after, reason } => {
-                        assert!(reason != HoldReason::SpendCap);
-                        self.schedule(ms + whole_seconds(after) * 1000, Event::Wake, job);
+                let asking = Asking { ticket: self.jobs[job].ticket, ..Asking::default() };
+                match self.gate.permit(asking, now, &self.settings) {
+                    Decision::NotBefore(held) => {
+                        assert!(held.reason != HoldReason::SpendCap);
+                        self.jobs[job].ticket = held.ticket;
+                        self.schedule(ms + whole_seconds(held.after) * 1000, Event::Wake, job);
                     }
                     Decision::Granted(permit) => self.call(ms, permit, job),
                     Decision::Probe(permit) => {
@@ -192,11 +195,9 @@ impl World {
 
     fn report(&mut self, permit: PermitId, report: Report, ms: u64) -> spillway::policy::answer::Verdict {
         let now = T0 + Duration::from_millis(ms);
-        let mut backoff = BackoffSettings::default();
-        if let Ok(c) = std::env::var("CAP") {
-            backoff.overloaded.cap_ms = c.parse().unwrap();
-        }
-        self.gate.report(Some(permit), report, &backoff, now, &mut self.rng, &self.settings)
+        let (permit, backoff) = (Some(permit), BackoffSettings::default());
+        let ended = Ended { permit, asking: Asking::default(), report, backoff };
+        self.gate.report(&ended, now, &mut self.rng, &self.settings)
     }
 
     fn calls(&self) -> u32 {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use backon::BackoffBuilder;
 use proptest::prelude::*;
-use spillway::policy::answer::{Decision, HoldReason, PermitId, Report};
+use spillway::policy::answer::{Asking, Decision, Ended, Held, HoldReason, PermitId, Report};
 use spillway::policy::backoff::{Bucket, Jitter, obey};
 use spillway::policy::cause::{Cause, Class};
 use spillway::policy::deadline::{RESERVE, fit};
@@ -159,8 +159,13 @@ fn settings() -> impl Strategy<Value = GateSettings> {
                 ..BreakerSettings::default()
             },
             pace: PaceSettings { start_in_flight, ..PaceSettings::default() },
+            ..GateSettings::default()
         }
     })
+}
+
+fn ended(permit: Option<PermitId>, report: Report) -> Ended {
+    Ended { permit, asking: Asking::default(), report, backoff: BackoffSettings::default() }
 }
 
 /// A gate, and what its askers know.
@@ -197,7 +202,7 @@ impl Bench {
     }
 
     fn ask(&mut self) -> Decision {
-        let decision = self.gate.permit(Priority::Medium, self.now, &mut self.rng, &self.settings);
+        let decision = self.gate.permit(Asking::default(), self.now, &self.settings);
         self.permits.extend(decision.permit());
         if let Decision::Probe(permit) = decision {
             self.probes.push((permit, self.now + self.settings.probe_lease()));
@@ -212,8 +217,8 @@ impl Bench {
             Event::Back(ms) => self.now = self.now - Duration::from_millis(ms),
             Event::Ask => {
                 let decision = self.ask();
-                if let Decision::NotBefore { after, .. } = decision {
-                    prop_assert!(after > Duration::ZERO, "held for no time at all");
+                if let Decision::NotBefore(held) = decision {
+                    prop_assert!(held.after > Duration::ZERO, "held for no time at all");
                 }
                 self.said.push(format!("{decision:?}"));
             }
@@ -233,8 +238,7 @@ impl Bench {
             }
             Event::Report(ago, report) => {
                 let permit = ago.map(|ago| self.permit(ago));
-                let backoff = BackoffSettings::default();
-                let verdict = self.gate.report(permit, report, &backoff, self.now, &mut self.rng, &self.settings);
+                let verdict = self.gate.report(&ended(permit, report), self.now, &mut self.rng, &self.settings);
                 self.probes.retain(|(probe, _)| Some(*probe) != permit);
                 if let Report::Failure { cause, after_content, .. } = report {
                     prop_assert!(!(verdict.held.is_some() && verdict.costs_attempt), "who is held pays nothing");
@@ -322,19 +326,19 @@ proptest! {
         for _ in 0..calls {
             let permit = bench.ask().permit();
             let report = Report::Failure { cause: Cause::Overloaded, after_content: false, retry_after };
-            bench.gate.report(permit, report, &BackoffSettings::default(), bench.now, &mut bench.rng, &bench.settings);
+            bench.gate.report(&ended(permit, report), bench.now, &mut bench.rng, &bench.settings);
         }
         // Those that made the calls are asleep by now; this law is about a job that comes later, alone.
         let mut stored = serde_json::to_value(&bench.gate).unwrap();
-        stored["sleepers"] = serde_json::json!({});
+        stored["slots"] = serde_json::json!({});
         let mut lone = Bench { gate: serde_json::from_value(stored).unwrap(), ..bench };
         lone.now = T0 + Duration::from_millis(asks_after_ms);
-        if let Decision::NotBefore { after, reason } = lone.ask() {
-            prop_assert!(matches!(reason, HoldReason::BreakerOpen | HoldReason::RetryAfter));
+        if let Decision::NotBefore(Held { after, reason, .. }) = lone.ask() {
+            prop_assert!(matches!(reason, HoldReason::BreakerOpen | HoldReason::Overloaded));
             let announced = lone.now + after;
             let early = announced - Duration::from_millis(early_ms.min(u64::try_from(after.as_millis()).unwrap()));
             lone.now = early;
-            prop_assert!(matches!(lone.ask(), Decision::NotBefore { .. }), "served before");
+            prop_assert!(matches!(lone.ask(), Decision::NotBefore(_)), "served before");
             lone.now = announced;
             prop_assert!(lone.ask().permit().is_some(), "refused at the announced moment");
         } else {
@@ -359,7 +363,8 @@ fn the_state_stays_below_64_kb_over_100_000_random_events() {
         let storm = event / 2_500 % 3 > 0;
         match rng.u32(0..10) {
             0..=6 => {
-                if let (Some(permit), false) = (gate.permit(Priority::Low, now, &mut rng, &settings).permit(), storm) {
+                let asking = Asking { priority: Priority::ALL[rng.usize(0..3)], ..Asking::default() };
+                if let (Some(permit), false) = (gate.permit(asking, now, &settings).permit(), storm) {
                     gate.content(permit, now, &settings);
                 }
             }
@@ -374,7 +379,7 @@ fn the_state_stays_below_64_kb_over_100_000_random_events() {
                 let cause = [Cause::Overloaded, Cause::RateLimited, Cause::ServerError][rng.usize(0..3)];
                 let failure = Report::Failure { cause, after_content: false, retry_after: wait };
                 let (permit, report) = if storm { (None, failure) } else { (Some(permit), Report::Success) };
-                gate.report(permit, report, &BackoffSettings::default(), now, &mut rng, &settings);
+                gate.report(&ended(permit, report), now, &mut rng, &settings);
             }
         }
         if event % 250 == 0 {

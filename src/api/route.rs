@@ -9,6 +9,10 @@ pub enum Route {
     Jobs,
     /// `/v1/jobs/{id}`; `None` if the id cannot be one.
     Job(Option<JobId>),
+    /// `/v1/jobs/{id}/deferral`
+    Deferral(Option<JobId>),
+    /// `/v1/jobs/{id}/regenerate`
+    Regenerate(Option<JobId>),
     /// `/v1/gates`
     Gates,
     /// `/healthz`
@@ -25,8 +29,15 @@ impl Route {
             "/v1/gates" => Some(Self::Gates),
             "/healthz" => Some(Self::Health),
             _ => {
-                let id = path.strip_prefix("/v1/jobs/")?;
-                (!id.contains('/')).then(|| Self::Job(id.parse().ok()))
+                let rest = path.strip_prefix("/v1/jobs/")?;
+                let (id, what) = rest.split_once('/').unwrap_or((rest, ""));
+                let id = id.parse().ok();
+                match what {
+                    "" => Some(Self::Job(id)),
+                    "deferral" => Some(Self::Deferral(id)),
+                    "regenerate" => Some(Self::Regenerate(id)),
+                    _ => None,
+                }
             }
         }
     }
@@ -41,7 +52,7 @@ impl Route {
     #[must_use]
     pub const fn allow(&self) -> &'static str {
         match self {
-            Self::Jobs => "POST",
+            Self::Jobs | Self::Deferral(_) | Self::Regenerate(_) => "POST",
             Self::Job(_) => "GET, DELETE",
             Self::Gates | Self::Health => "GET",
         }
@@ -60,7 +71,11 @@ mod tests {
             ("/v1/jobs/".to_owned(), Some(Route::Jobs)),
             (format!("/v1/jobs/{id}"), Some(Route::Job(Some(id.clone())))),
             ("/v1/jobs/nonsense".to_owned(), Some(Route::Job(None))),
+            (format!("/v1/jobs/{id}/deferral"), Some(Route::Deferral(Some(id.clone())))),
+            (format!("/v1/jobs/{id}/regenerate/"), Some(Route::Regenerate(Some(id.clone())))),
+            ("/v1/jobs/nonsense/deferral".to_owned(), Some(Route::Deferral(None))),
             (format!("/v1/jobs/{id}/x"), None),
+            (format!("/v1/jobs/{id}/deferral/x"), None),
             ("/v1/gates".to_owned(), Some(Route::Gates)),
             ("/healthz".to_owned(), Some(Route::Health)),
             ("/".to_owned(), None),

@@ -7,6 +7,7 @@ use crate::claude::response::Message;
 use crate::job::history::Entry;
 use crate::job::{Record, State};
 use crate::json::{self, Json, Malformed, Text};
+use crate::policy::ladder::Downgrade;
 use crate::policy::priority::Priority;
 use crate::policy::time::{Timestamp, millis, whole_seconds};
 use crate::policy::wording::Wording;
@@ -101,6 +102,8 @@ pub const fn wording(state: &State) -> Wording {
         State::Generating { .. } | State::Refining { .. } | State::Retrying { .. } | State::Held { .. } => {
             Wording::Working
         }
+        State::Stalled { .. } => Wording::Stalled,
+        State::Deferred => Wording::Deferred,
         State::Done { .. } => Wording::Done,
         State::Failed { .. } => Wording::Failed,
         State::Cancelled => Wording::Cancelled,
@@ -112,11 +115,13 @@ struct View<'a> {
     status: &'static str,
     message: MessageView,
     waiting: Option<Waiting>,
+    offer: Option<Offer>,
     kind: &'a str,
     priority: Priority,
     model_requested: &'a str,
     model_used: Option<&'a str>,
     downgraded: Option<bool>,
+    downgrade_reason: Option<&'static str>,
     attempts: u32,
     calls: u32,
     text: Option<&'a str>,
@@ -125,13 +130,14 @@ struct View<'a> {
     error: Option<ErrorView<'a>>,
     history: Vec<HistoryView<'a>>,
     metadata: Option<&'a Text>,
+    regenerates: Option<String>,
     created_at: String,
     updated_at: String,
     deadline_at: String,
     finished_at: Option<String>,
 }
 
-json::output!(sparse View<'_> { id, status, message, waiting, kind, priority, model_requested, model_used, downgraded, attempts, calls, text, result, reason, error, history, metadata, created_at, updated_at, deadline_at, finished_at });
+json::output!(sparse View<'_> { id, status, message, waiting, offer, kind, priority, model_requested, model_used, downgraded, downgrade_reason, attempts, calls, text, result, reason, error, history, metadata, regenerates, created_at, updated_at, deadline_at, finished_at });
 
 struct MessageView {
     code: &'static str,
@@ -143,9 +149,19 @@ json::output!(MessageView { code, text });
 struct Waiting {
     reason: &'static str,
     next_check_seconds: u64,
+    eta_seconds: Option<u64>,
 }
 
-json::output!(Waiting { reason, next_check_seconds });
+json::output!(sparse Waiting { reason, next_check_seconds, eta_seconds });
+
+/// What a stalled job asks.
+struct Offer {
+    answer_within_seconds: u64,
+    without_answer: &'static str,
+    resumes_at: String,
+}
+
+json::output!(Offer { answer_within_seconds, without_answer, resumes_at });
 
 struct ErrorView<'a> {
     r#type: &'a str,
@@ -173,9 +189,11 @@ json::output!(HistoryView<'_> { at, model, cause, status, request_id, costs_atte
 fn view<'a>(record: &'a Record, answer: Option<&'a Message>, now: Timestamp) -> Result<View<'a>, Malformed> {
     let wording = wording(&record.state);
     let last = record.history.last();
-    let (mut model_used, mut reason, mut error) = (None, None, None);
+    let (mut model_used, mut downgrade, mut reason, mut error) = (None, None, None, None);
     match &record.state {
-        State::Done { model_used: model } => model_used = Some(model.as_str()),
+        State::Done { model_used: model, downgrade: why } => {
+            (model_used, downgrade) = (Some(model.as_str()), why.map(Downgrade::name));
+        }
         State::Failed { reason: code, cause, error_type, message } => {
             reason = Some(code.name());
             error = Some(ErrorView {
@@ -191,21 +209,33 @@ fn view<'a>(record: &'a Record, answer: Option<&'a Message>, now: Timestamp) -> 
     let waiting_reason = match &record.state {
         State::Retrying { cause } => Some(cause.name()),
         State::Held { reason } => Some(reason.name()),
+        State::Deferred => Some("deferred"),
         _ => None,
     };
-    let waiting = record
-        .next_check(now)
-        .zip(waiting_reason)
-        .map(|(wait, reason)| Waiting { reason, next_check_seconds: whole_seconds(wait) });
+    let offer = match record.state {
+        State::Stalled { until, resume_at } => Some(Offer {
+            answer_within_seconds: whole_seconds(until.after(now)),
+            without_answer: "deferred",
+            resumes_at: rfc3339(resume_at),
+        }),
+        _ => None,
+    };
+    let waiting = record.next_check(now).zip(waiting_reason).map(|(wait, reason)| Waiting {
+        reason,
+        next_check_seconds: whole_seconds(wait),
+        eta_seconds: record.eta_at.map(|at| whole_seconds(at.after(now))),
+    });
     Ok(View {
         id: record.id.to_string(),
         status: record.state.name(),
         message: MessageView { code: wording.code(), text: wording.text() },
         waiting,
+        offer,
         kind: &record.spec.kind,
         priority: record.spec.priority,
         model_requested: &record.spec.model,
         downgraded: model_used.map(|model| model != record.spec.model),
+        downgrade_reason: downgrade,
         model_used,
         attempts: record.attempts,
         calls: record.calls,
@@ -215,6 +245,7 @@ fn view<'a>(record: &'a Record, answer: Option<&'a Message>, now: Timestamp) -> 
         error,
         history: record.history.iter().map(history_view).collect(),
         metadata: record.spec.metadata.as_ref(),
+        regenerates: record.spec.regenerates.as_ref().map(ToString::to_string),
         created_at: rfc3339(record.created_at),
         updated_at: rfc3339(record.updated_at),
         deadline_at: rfc3339(record.deadline_at),

@@ -128,12 +128,12 @@ impl Worker<'_> {
     async fn work(&self) -> Result<(), ObjectError> {
         let mut rng = entropy::rng();
         let Invocation { config, began_at, .. } = *self.invocation;
-        let (mut delivery, mut step) = Delivery::start(self.claimed, &config.policy, began_at, clock::now());
+        let (mut delivery, mut step) = Delivery::start(self.claimed, config, began_at, clock::now(), &mut rng);
         let mut answer = String::new();
         loop {
             step = match step {
-                Step::AskGate { model, priority } => match self.gate(&model).permit(priority).await {
-                    Ok(decision) => delivery.on_decision(decision, clock::now()),
+                Step::AskGate { model, asking } => match self.gate(&model).permit(asking).await {
+                    Ok(decision) => delivery.on_decision(decision, clock::now(), &mut rng),
                     Err(error) => {
                         log::trouble(Some(self.id), "gate", &error.to_string());
                         let mut unguarded = self.invocation.unguarded.borrow_mut();
@@ -146,7 +146,7 @@ impl Worker<'_> {
                         Ok(message) => {
                             answer = message;
                             self.report(&call, &delivery, Report::Success, &mut rng).await;
-                            delivery.on_outcome(Ok(()), &Verdict::default(), clock::now())
+                            delivery.on_answer()
                         }
                         Err(Unanswered::Failed { failure, after_content }) => {
                             let report = Report::Failure {
@@ -155,7 +155,7 @@ impl Worker<'_> {
                                 retry_after: failure.retry_after,
                             };
                             let verdict = self.report(&call, &delivery, report, &mut rng).await;
-                            let next = delivery.on_outcome(Err(&failure), &verdict, clock::now());
+                            let next = delivery.on_failure(&failure, after_content, &verdict, clock::now(), &mut rng);
                             self.log_backoff(&call, &failure, &verdict, &next);
                             next
                         }
@@ -165,6 +165,10 @@ impl Worker<'_> {
                             return Ok(());
                         }
                     }
+                }
+                Step::Pause(pause) => {
+                    Delay::from(pause).await;
+                    delivery.on_pause(clock::now(), &mut rng)
                 }
                 Step::Settle(settlement) => {
                     self.settle(settlement, &answer).await;
@@ -223,7 +227,7 @@ impl Worker<'_> {
     }
 
     async fn report(&self, call: &Call, delivery: &Delivery<'_>, report: Report, rng: &mut fastrand::Rng) -> Verdict {
-        match self.gate(&call.model).report(call.permit, report, delivery.backoff()).await {
+        match self.gate(&call.model).report(delivery.ended(call, report)).await {
             Ok(verdict) => verdict,
             Err(error) => {
                 log::trouble(Some(self.id), "gate", &error.to_string());
@@ -232,26 +236,35 @@ impl Worker<'_> {
         }
     }
 
+    /// Every wait after a failure (B10): in the queue, and the short one within the delivery.
     fn log_backoff(&self, call: &Call, failure: &Failure, verdict: &Verdict, next: &Step) {
-        if let (Some(wait), Step::Settle(Settlement { then: Then::Retry { wait_ms, .. }, .. })) = (&verdict.wait, next)
-        {
-            log::event(&Event::Backoff {
-                job: self.id,
-                model: &call.model,
-                cause: failure.cause.name(),
-                failures: wait.failures,
-                computed_wait_ms: millis(wait.wanted),
-                wait_ms: *wait_ms,
-                costs_attempt: verdict.costs_attempt,
-            });
-        }
+        let wait_ms = match next {
+            Step::Settle(Settlement { then: Then::Retry { wait_ms, .. }, .. }) => *wait_ms,
+            Step::Pause(pause) => millis(*pause),
+            _ => return,
+        };
+        log::event(&Event::Backoff {
+            job: self.id,
+            model: &call.model,
+            cause: failure.cause.name(),
+            failures: verdict.wait.map_or(0, |wait| wait.failures),
+            computed_wait_ms: verdict.wait.map_or(0, |wait| millis(wait.wanted)),
+            wait_ms,
+            costs_attempt: verdict.costs_attempt,
+        });
     }
 
     /// The answer is paid for: the Job object is asked again and again to take it.
     async fn settle(&self, settlement: Settlement, answer: &str) {
-        if let Then::Hold { reason, wait_ms } = &settlement.then {
-            let model = &self.claimed.model;
-            log::event(&Event::JobHeld { job: self.id, model, reason: reason.name(), wait_ms: *wait_ms });
+        match &settlement.then {
+            Then::Hold(hold) => {
+                let (model, reason, wait_ms) = (&self.claimed.model, hold.reason.name(), hold.wait_ms);
+                log::event(&Event::JobHeld { job: self.id, model, reason, wait_ms });
+            }
+            Then::Stall { resume_ms, .. } | Then::Defer { resume_ms } => {
+                log::event(&Event::JobExhausted { job: self.id, then: settlement.then.name(), resume_ms: *resume_ms });
+            }
+            Then::Retry { .. } | Then::End(_) => {}
         }
         for pause in SETTLE_PAUSES {
             match self.object().settle(self.claimed.token, settlement.clone(), answer).await {

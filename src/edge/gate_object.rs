@@ -52,15 +52,13 @@ impl GateObject {
         };
         let before = gate.last_move();
         let answer = match question {
-            GateQuestion::Permit { priority } => json::write(&gate.permit(priority, now, &mut rng, &settings)),
+            GateQuestion::Permit(asking) => json::write(&gate.permit(asking, now, &settings)),
             GateQuestion::Renew { permit } => json::write(&gate.renew(permit, now, &settings)),
             GateQuestion::Content { permit } => {
                 gate.content(permit, now, &settings);
                 json::write(&())
             }
-            GateQuestion::Report { permit, report, backoff } => {
-                json::write(&gate.report(permit, report, &backoff, now, &mut rng, &settings))
-            }
+            GateQuestion::Report(ended) => json::write(&gate.report(&ended, now, &mut rng, &settings)),
             GateQuestion::Status => return Response::ok(json::write(&gate.status(now, &settings))),
         };
         // Any question may have moved it: a permit that is the probe's does.

@@ -6,7 +6,7 @@ use futures_util::StreamExt;
 use futures_util::future::LocalBoxFuture;
 use worker::{Env, Headers, Method, Request, Response, Result, Url};
 
-use super::stubs::{Cancellation, GateStub, JobStub, ObjectError};
+use super::stubs::{Cancellation, Deferral, GateStub, JobStub, ObjectError, Regeneration};
 use super::{clock, entropy, log, results, settings, together};
 use crate::api::auth::Caller;
 use crate::api::error::{ApiError, ErrorKind};
@@ -15,8 +15,7 @@ use crate::api::status::{Published, Question};
 use crate::config::{Config, Fault};
 use crate::job::JobId;
 use crate::json::{self, Map, Text, ToJson};
-use crate::submission::MAX_BODY_BYTES;
-use crate::submission::{self, Incoming};
+use crate::submission::{self, Creation, Incoming, MAX_BODY_BYTES};
 use crate::telemetry::Event;
 
 /// Answers a request; an error is an answer too.
@@ -51,7 +50,9 @@ async fn route(request: Request, env: &Env) -> Answer {
     let caller = config.keys.authenticate(header("authorization").as_deref(), header("x-api-key").as_deref())?;
     match (route, method) {
         (Route::Jobs, _) => submit(request, &url, &caller, &config, env).await,
-        (Route::Job(None), _) => Err(ApiError::no_such_job()),
+        (Route::Job(None) | Route::Deferral(None) | Route::Regenerate(None), _) => Err(ApiError::no_such_job()),
+        (Route::Deferral(Some(id)), _) => answer_deferral(request, &id, &caller, env).await,
+        (Route::Regenerate(Some(id)), _) => regenerate(&id, &url, &caller, env).await,
         (Route::Job(Some(id)), Method::Delete) => cancel(&id, &caller, env).await,
         (Route::Job(Some(id)), _) => {
             let wait = url.query_pairs().find(|(name, _)| name == "wait").map(|(_, value)| value.into_owned());
@@ -74,15 +75,24 @@ async fn submit(mut request: Request, url: &Url, caller: &Caller, config: &Confi
     let random = entropy::bits().ok_or_else(|| ApiError::unavailable("no randomness to name the job with", 1))?;
     let accepted = submission::accept(incoming, config, random, clock::now())?;
     let id = &accepted.record.id;
-    let creation = JobStub::new(env, id).create(&accepted).await.map_err(|error| unavailable(Some(id), &error))?;
-    let receipt = submission::receipt(&creation, &accepted.record.fingerprint, &url.origin().ascii_serialization())?;
+    let creation = JobStub::new(env, id)
+        .create(&accepted.record, accepted.request.as_bytes())
+        .await
+        .map_err(|error| unavailable(Some(id), &error))?;
+    receive(&creation, &accepted.record.fingerprint, url, body.len())
+}
+
+/// The receipt for a job that is stored.
+fn receive(creation: &Creation, fingerprint: &str, url: &Url, request_bytes: usize) -> Answer {
+    let receipt = submission::receipt(creation, fingerprint, &url.origin().ascii_serialization())?;
+    let record = &creation.record;
     log::event(&Event::JobSubmitted {
         job: &receipt.id,
-        client,
-        kind: &creation.record.spec.kind,
-        priority: creation.record.spec.priority.name(),
-        model: &creation.record.spec.model,
-        request_bytes: body.len(),
+        client: &record.client,
+        kind: &record.spec.kind,
+        priority: record.spec.priority.name(),
+        model: &record.spec.model,
+        request_bytes,
         replayed: !creation.is_new,
     });
     let headers = [("location", receipt.status_url.as_str()), ("retry-after", "1"), ("cache-control", "no-store")];
@@ -100,6 +110,38 @@ async fn status(id: &JobId, question: Question, caller: &Caller, env: &Env) -> A
         return respond(304, String::new(), &[("etag", &published.etag())]);
     }
     respond_with_status(&published)
+}
+
+async fn answer_deferral(mut request: Request, id: &JobId, caller: &Caller, env: &Env) -> Answer {
+    let accept = submission::parse_deferral(&read_body(&mut request).await?)?;
+    let answered = JobStub::new(env, id).answer_deferral(caller, accept).await;
+    match answered.map_err(|error| unavailable(Some(id), &error))? {
+        Deferral::Unknown => Err(ApiError::no_such_job()),
+        Deferral::NotAsked(_) => {
+            let message = "this job is not asking whether it may wait; only a job with the status `stalled` does";
+            Err(ApiError::new(ErrorKind::Conflict, message))
+        }
+        Deferral::Taken(published) => respond_with_status(&published),
+    }
+}
+
+async fn regenerate(id: &JobId, url: &Url, caller: &Caller, env: &Env) -> Answer {
+    let random = entropy::bits().ok_or_else(|| ApiError::unavailable("no randomness to name the job with", 1))?;
+    let asked = JobStub::new(env, id).regenerate(caller, JobId::random(random)).await;
+    let (old, new_id, body) = match asked.map_err(|error| unavailable(Some(id), &error))? {
+        (Regeneration::Unknown, _) => return Err(ApiError::no_such_job()),
+        (Regeneration::NotNeeded, _) => {
+            let message = "only a job that failed, or that another model answered, can be done again";
+            return Err(ApiError::new(ErrorKind::Conflict, message));
+        }
+        (Regeneration::As { record, id }, body) => (record, id, body),
+    };
+    let record = submission::again(old, new_id, clock::now());
+    let creation = JobStub::new(env, &record.id)
+        .create(&record, &body)
+        .await
+        .map_err(|error| unavailable(Some(&record.id), &error))?;
+    receive(&creation, &record.fingerprint, url, body.len())
 }
 
 async fn cancel(id: &JobId, caller: &Caller, env: &Env) -> Answer {

@@ -11,12 +11,12 @@ use futures_channel::oneshot;
 use worker::{Delay, DurableObject, Env, Request, Response, Result, State, durable_object};
 
 use super::job_storage::JobStorage;
-use super::stubs::{Begin, Cancellation, Renew, Settle};
+use super::stubs::{AnswerDeferral, Begin, Cancellation, Deferral, Regenerate, Regeneration, Renew, Settle};
 use super::{clock, js, log, results, settings, wire};
 use crate::api::auth::Caller;
 use crate::api::status::{Published, Question};
 use crate::claude::response::Message;
-use crate::job::{Begun, Claim, Effect, Record, Renewal, Settled, Timing};
+use crate::job::{Begun, Claim, DeferralAnswer, Effect, Record, Renewal, Settled, Timing};
 use crate::json::{self, ToJson};
 use crate::policy::priority::Priority;
 use crate::submission::Creation;
@@ -91,6 +91,8 @@ impl Inner {
                 }
                 json(&())?
             }
+            "/deferral" => self.answer_deferral(&wire::decode(&body)?)?,
+            "/regenerate" => return self.regenerate(wire::decode(&body)?),
             "/cancel" => return self.cancel(&wire::decode(&body)?).await,
             "/status" => return self.status(wire::decode(&body)?).await,
             _ => return Response::error("no such operation", 404),
@@ -135,6 +137,33 @@ impl Inner {
         json(&settled)
     }
 
+    fn answer_deferral(&self, answer: &AnswerDeferral) -> Result<Response> {
+        if self.storage.load()?.is_none_or(|record| record.is_gone() || !answer.caller.may_see(&record.client)) {
+            return json(&Deferral::Unknown);
+        }
+        let taken = self.change(|record| record.answer_deferral(answer.accept, clock::now()))?;
+        let published = self.publish(&self.storage.load()?.ok_or(NO_JOB)?)?;
+        json(&match taken {
+            DeferralAnswer::Taken => Deferral::Taken(published),
+            DeferralAnswer::NotAsked => Deferral::NotAsked(published),
+        })
+    }
+
+    /// The same new job for every caller that asks, so that two asking at once are answered once.
+    fn regenerate(&self, Regenerate { caller, id }: Regenerate) -> Result<Response> {
+        let visible = |record: &Record| caller.may_see(&record.client) && !record.erased;
+        let Some(mut record) = self.storage.load()?.filter(visible) else {
+            return Response::from_bytes(wire::frame(&Regeneration::Unknown, &[]));
+        };
+        let Some(id) = record.regenerate(id) else {
+            return Response::from_bytes(wire::frame(&Regeneration::NotNeeded, &[]));
+        };
+        self.storage.save(&record)?;
+        let mut request = Vec::new();
+        self.storage.read_request(&mut request)?;
+        Response::from_bytes(wire::frame(&Regeneration::As { record, id }, &request))
+    }
+
     async fn cancel(&self, caller: &Caller) -> Result<Response> {
         let visible =
             |record: &Record| caller.may_see(&record.client) && (!record.is_gone() || record.is_withdrawing());
@@ -170,7 +199,7 @@ impl Inner {
                 return json(&None::<Published>);
             };
             let now = clock::now();
-            if now >= until || question.is_answered_by(record.revision, record.state.is_terminal()) {
+            if now >= until || question.is_answered_by(record.revision, record.state.wants_reader()) {
                 return json(&Some(self.publish(&record)?));
             }
             let (watcher, changed) = oneshot::channel();

@@ -10,12 +10,10 @@ use worker::{Env, Error, Response};
 use super::{clock, js, wire};
 use crate::api::auth::Caller;
 use crate::api::status::{Published, Question};
-use crate::job::{Begun, Claim, JobId, Renewal, Settled, Settlement, Token};
+use crate::job::{Begun, Claim, JobId, Record, Renewal, Settled, Settlement, Token};
 use crate::json::{self, FromJson, Text};
-use crate::policy::answer::{Decision, PermitId, Report, Verdict};
-use crate::policy::priority::Priority;
-use crate::policy::settings::BackoffSettings;
-use crate::submission::{Accepted, Creation};
+use crate::policy::answer::{Asking, Decision, Ended, PermitId, Verdict};
+use crate::submission::Creation;
 
 /// Why an object gave no answer.
 #[derive(Debug, thiserror::Error)]
@@ -61,6 +59,55 @@ pub(super) struct Settle {
 
 json::object!(Settle { token, settlement });
 
+/// A user's answer to the offer to defer.
+pub(super) struct AnswerDeferral {
+    pub(super) caller: Caller,
+    pub(super) accept: bool,
+}
+
+json::object!(AnswerDeferral { caller, accept });
+
+/// A Job object's answer to that.
+pub(super) enum Deferral {
+    /// There is no such job for this caller.
+    Unknown,
+    /// It is not asked, or not any more.
+    NotAsked(Published),
+    /// It is done as the user says.
+    Taken(Published),
+}
+
+json::choice!(Deferral {
+    "unknown" => Unknown,
+    "not_asked" => NotAsked(published),
+    "taken" => Taken(published),
+});
+
+/// A wish to have a job done again.
+pub(super) struct Regenerate {
+    pub(super) caller: Caller,
+    pub(super) id: JobId,
+}
+
+json::object!(Regenerate { caller, id });
+
+/// A Job object's answer to that; the request follows, raw.
+#[allow(clippy::large_enum_variant, reason = "there is one of them at a time, and it is taken apart at once")]
+pub(super) enum Regeneration {
+    /// There is no such job for this caller.
+    Unknown,
+    /// There is nothing to do better.
+    NotNeeded,
+    /// The job, and the one that does it again.
+    As { record: Record, id: JobId },
+}
+
+json::choice!(Regeneration {
+    "unknown" => Unknown,
+    "not_needed" => NotNeeded,
+    "as" => As { record, id },
+});
+
 /// A Job object's answer to a caller that takes its job back.
 pub(super) enum Cancellation {
     /// There is no such job for this caller.
@@ -86,8 +133,20 @@ impl<'a> JobStub<'a> {
     }
 
     /// Stores a job with its request.
-    pub(super) async fn create(&self, accepted: &Accepted) -> Result<Creation, ObjectError> {
-        self.ask("create", wire::frame(&accepted.record, accepted.request.as_bytes())).await
+    pub(super) async fn create(&self, record: &Record, request: &[u8]) -> Result<Creation, ObjectError> {
+        self.ask("create", wire::frame(record, request)).await
+    }
+
+    pub(super) async fn answer_deferral(&self, caller: &Caller, accept: bool) -> Result<Deferral, ObjectError> {
+        self.ask("deferral", json::write(&AnswerDeferral { caller: caller.clone(), accept }).into_bytes()).await
+    }
+
+    /// What it takes to have the job done again as `id`, and its request.
+    pub(super) async fn regenerate(&self, caller: &Caller, id: JobId) -> Result<(Regeneration, Vec<u8>), ObjectError> {
+        let body = json::write(&Regenerate { caller: caller.clone(), id }).into_bytes();
+        let bytes = exchange(self.env, JOB_BINDING, &self.name, &self.name, "regenerate", &body, PATIENCE).await?;
+        let (head, request) = wire::unframe(&bytes);
+        Ok((wire::decode(head)?, request.to_vec()))
     }
 
     pub(super) async fn claim(&self, turn: u64) -> Result<Claim, ObjectError> {
@@ -143,18 +202,18 @@ pub(super) struct GateStub<'a> {
 
 /// A question to a gate.
 pub(super) enum GateQuestion {
-    Permit { priority: Priority },
+    Permit(Asking),
     Renew { permit: PermitId },
     Content { permit: PermitId },
-    Report { permit: Option<PermitId>, report: Report, backoff: BackoffSettings },
+    Report(Ended),
     Status,
 }
 
 json::choice!(GateQuestion {
-    "permit" => Permit { priority },
+    "permit" => Permit(asking),
     "renew" => Renew { permit },
     "content" => Content { permit },
-    "report" => Report { permit, report, backoff },
+    "report" => Report(ended),
     "status" => Status,
 });
 
@@ -164,8 +223,8 @@ impl<'a> GateStub<'a> {
         Self { env, model, job }
     }
 
-    pub(super) async fn permit(&self, priority: Priority) -> Result<Decision, ObjectError> {
-        self.ask(&GateQuestion::Permit { priority }).await
+    pub(super) async fn permit(&self, asking: Asking) -> Result<Decision, ObjectError> {
+        self.ask(&GateQuestion::Permit(asking)).await
     }
 
     pub(super) async fn renew(&self, permit: PermitId) -> Result<bool, ObjectError> {
@@ -176,13 +235,8 @@ impl<'a> GateStub<'a> {
         self.ask(&GateQuestion::Content { permit }).await
     }
 
-    pub(super) async fn report(
-        &self,
-        permit: Option<PermitId>,
-        report: Report,
-        backoff: BackoffSettings,
-    ) -> Result<Verdict, ObjectError> {
-        self.ask(&GateQuestion::Report { permit, report, backoff }).await
+    pub(super) async fn report(&self, ended: Ended) -> Result<Verdict, ObjectError> {
+        self.ask(&GateQuestion::Report(ended)).await
     }
 
     pub(super) async fn status(&self) -> Result<Text, ObjectError> {

@@ -12,8 +12,8 @@ pub mod state;
 
 pub use envelope::Envelope;
 pub use id::JobId;
-pub use record::{Begun, Claim, Claimed, Record, Renewal, Settled, Token};
+pub use record::{Begun, Claim, Claimed, DeferralAnswer, Record, Renewal, Settled, Token};
 pub use schedule::{Effect, Timing};
-pub use settlement::{Ending, Settlement, Then};
+pub use settlement::{Ending, Hold, Settlement, Then};
 pub use spec::Spec;
 pub use state::{FailReason, State};

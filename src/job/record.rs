@@ -12,13 +12,16 @@ use std::time::Duration;
 use super::history::{self, Entry};
 use super::id::JobId;
 use super::schedule::{Announcement, Publication, Timing};
-use super::settlement::{Ending, Settlement, Then};
+use super::settlement::{Ending, Hold, Settlement, Then};
 use super::spec::Spec;
 use super::state::{FailReason, State};
 use crate::json;
 use crate::policy::answer::HoldReason;
+use crate::policy::demands::Demands;
+use crate::policy::kinds::WhenExhausted;
 use crate::policy::presets::Preset;
 use crate::policy::priority::Priority;
+use crate::policy::slots::Ticket;
 use crate::policy::time::{Timestamp, millis};
 
 /// Everything that is known of a job, but for its request and its answer, which are kept beside it, raw.
@@ -43,6 +46,16 @@ pub struct Record {
     pub calls: u32,
     /// Those of them that do not count towards `max_calls`: overloaded probes.
     pub uncounted_calls: u32,
+    /// Times that it was deferred.
+    pub deferrals: u32,
+    /// Its place in the order of its gate, while it is held.
+    pub ticket: Option<Ticket>,
+    /// When its answer should be there, if anybody can say.
+    pub eta_at: Option<Timestamp>,
+    /// Whether jobs waited longer than users are told to expect when it was held last.
+    pub slow: bool,
+    /// The job that does it again.
+    pub regenerated_as: Option<JobId>,
     /// The failed calls.
     pub history: Vec<Entry>,
     /// When it was submitted.
@@ -75,6 +88,11 @@ json::object!(Record {
     attempts,
     calls,
     uncounted_calls,
+    deferrals = 0,
+    ticket,
+    eta_at,
+    slow = false,
+    regenerated_as,
     history,
     created_at,
     updated_at,
@@ -106,6 +124,7 @@ json::object!(Lease { token, until });
 
 /// The answer to a message that wants its turn.
 #[derive(Clone, Debug)]
+#[allow(clippy::large_enum_variant, reason = "there is one of them at a time, and it is taken apart at once")]
 pub enum Claim {
     /// The turn is yours.
     Claimed(Claimed),
@@ -148,8 +167,16 @@ pub struct Claimed {
     pub token: Token,
     /// The model asked for.
     pub model: String,
+    /// The kind of job.
+    pub kind: String,
     /// How urgent it is.
     pub priority: Priority,
+    /// Whether only the model asked for will do.
+    pub first_choice_only: bool,
+    /// What the request asks of a model.
+    pub demands: Demands,
+    /// What happens after the last attempt, if the job says so itself.
+    pub when_exhausted: Option<WhenExhausted>,
     /// The backoff preset.
     pub preset: Option<Preset>,
     /// `anthropic-beta`.
@@ -158,13 +185,36 @@ pub struct Claimed {
     pub attempts: u32,
     /// Calls that count towards `max_calls` so far.
     pub counted_calls: u32,
+    /// Times that it was deferred.
+    pub deferrals: u32,
+    /// Its place in the order of its gate.
+    pub ticket: Option<Ticket>,
+    /// How long ago it was submitted, in milliseconds, if it has never been called for.
+    pub dwell_ms: Option<u64>,
     /// How long until the deadline, in milliseconds: durations travel between machines, instants do not.
     pub remaining_ms: u64,
     /// The wait that this claim ends (B10).
     pub waited: Option<Waited>,
 }
 
-json::object!(Claimed { token, model, priority, preset, betas, attempts, counted_calls, remaining_ms, waited });
+json::object!(Claimed {
+    token,
+    model,
+    kind,
+    priority,
+    first_choice_only,
+    demands,
+    when_exhausted,
+    preset,
+    betas,
+    attempts,
+    counted_calls,
+    deferrals,
+    ticket,
+    dwell_ms,
+    remaining_ms,
+    waited
+});
 
 /// A wait that is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -208,6 +258,15 @@ json::names!(Renewal {
     Cancelled => "cancelled",
 });
 
+/// What became of an answer to the offer to defer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeferralAnswer {
+    /// It is done as it says.
+    Taken,
+    /// There was no such offer, or there is none any more.
+    NotAsked,
+}
+
 /// The answer to a settlement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Settled {
@@ -238,6 +297,11 @@ impl Record {
             attempts: 0,
             calls: 0,
             uncounted_calls: 0,
+            deferrals: 0,
+            ticket: None,
+            eta_at: None,
+            slow: false,
+            regenerated_as: None,
             history: Vec::new(),
             created_at: now,
             updated_at: now,
@@ -259,7 +323,7 @@ impl Record {
         if self.state.is_terminal() {
             return Claim::Finished;
         }
-        if turn != self.turn {
+        if turn != self.turn || matches!(self.state, State::Stalled { .. }) {
             return Claim::StaleTurn;
         }
         if self.lease.is_some_and(|lease| lease.until > now) {
@@ -286,11 +350,18 @@ impl Record {
         Claim::Claimed(Claimed {
             token,
             model: self.spec.model.clone(),
+            kind: self.spec.kind.clone(),
             priority: self.spec.priority,
+            first_choice_only: self.spec.first_choice_only,
+            demands: self.spec.demands.clone(),
+            when_exhausted: self.spec.when_exhausted,
             preset: self.spec.preset,
             betas: self.spec.betas.clone(),
             attempts: self.attempts,
             counted_calls: self.calls.saturating_sub(self.uncounted_calls),
+            deferrals: self.deferrals,
+            ticket: self.ticket,
+            dwell_ms: (self.calls == 0).then(|| millis(now.since(self.created_at))),
             remaining_ms: millis(self.deadline_at.after(now)),
             waited,
         })
@@ -341,7 +412,7 @@ impl Record {
             return Settled::Void;
         }
         self.lease = None;
-        if let Some(call) = settlement.failed_call {
+        for call in settlement.failed_calls {
             self.attempts = self.attempts.saturating_add(u32::from(call.costs_attempt));
             self.uncounted_calls = self.uncounted_calls.saturating_add(u32::from(!call.costs_call));
             let entry = Entry {
@@ -358,8 +429,21 @@ impl Record {
         }
         match settlement.then {
             Then::Retry { cause, wait_ms } => self.wait(State::Retrying { cause }, wait_ms, now),
-            Then::Hold { reason, wait_ms } => self.wait(State::Held { reason }, wait_ms, now),
-            Then::End(Ending::Done { model_used }) => self.finish(State::Done { model_used }, now),
+            Then::Hold(Hold { reason, wait_ms, ticket, eta_ms, slow }) => {
+                self.wait(State::Held { reason }, wait_ms, now);
+                self.ticket = ticket;
+                self.eta_at = eta_ms.map(|eta_ms| now + Duration::from_millis(eta_ms));
+                self.slow = slow;
+            }
+            Then::Stall { answer_ms, resume_ms } => {
+                let [until, resume_at] = [answer_ms, resume_ms].map(|ms| now + Duration::from_millis(ms));
+                self.leave_order();
+                self.enter(State::Stalled { until, resume_at }, now);
+            }
+            Then::Defer { resume_ms } => self.defer(now + Duration::from_millis(resume_ms), now),
+            Then::End(Ending::Done { model_used, downgrade }) => {
+                self.finish(State::Done { model_used, downgrade }, now);
+            }
             Then::End(Ending::Failed { reason, cause, error_type, message }) => {
                 // A job that ends while it is held ends for what its last call met.
                 let cause = cause.or_else(|| self.history.last().map(|entry| entry.cause));
@@ -367,6 +451,29 @@ impl Record {
             }
         }
         Settled::Stored
+    }
+
+    /// The user has answered the offer to defer.
+    pub fn answer_deferral(&mut self, accept: bool, now: Timestamp) -> DeferralAnswer {
+        match self.state {
+            State::Stalled { resume_at, .. } if accept => self.defer(resume_at, now),
+            State::Stalled { .. } => {
+                let cause = self.history.last().map(|entry| entry.cause);
+                let message = "every attempt was used up, and the offer to wait for quieter hours was declined; regenerate it to try again";
+                let reason = FailReason::DeferralDeclined;
+                self.finish(State::Failed { reason, cause, error_type: None, message: message.into() }, now);
+            }
+            // The same answer once more, or the one that silence gave.
+            State::Deferred if accept => {}
+            _ => return DeferralAnswer::NotAsked,
+        }
+        DeferralAnswer::Taken
+    }
+
+    /// The job that does this one again: `id`, unless there is one already. `None` if there is nothing to do better.
+    pub fn regenerate(&mut self, id: JobId) -> Option<JobId> {
+        let is_worth_it = matches!(self.state, State::Failed { .. } | State::Done { downgrade: Some(_), .. });
+        (is_worth_it && !self.erased).then(|| self.regenerated_as.get_or_insert(id).clone())
     }
 
     /// The app takes the job back. A finished job keeps its state and loses its content.
@@ -402,7 +509,11 @@ impl Record {
     /// How long until the job is looked at again, while it waits; `None` while it is worked on or over.
     #[must_use]
     pub fn next_check(&self, now: Timestamp) -> Option<Duration> {
-        matches!(self.state, State::Retrying { .. } | State::Held { .. }).then(|| self.wake_at.after(now))
+        match self.state {
+            State::Retrying { .. } | State::Held { .. } | State::Deferred => Some(self.wake_at.after(now)),
+            State::Stalled { until, .. } => Some(until.after(now)),
+            _ => None,
+        }
     }
 
     /// The holder is dead or cut off: what it was calling for, nobody waits for any more. The job does not step back from
@@ -412,6 +523,14 @@ impl Record {
         if matches!(self.state, State::Generating { .. } | State::Refining { .. }) {
             self.enter(State::Held { reason: HoldReason::DeliveryLost }, now);
         }
+    }
+
+    /// The job waits until quieter hours, with fresh attempts and as much time from then on as it had at first.
+    pub(super) fn defer(&mut self, resume_at: Timestamp, now: Timestamp) {
+        self.deferrals = self.deferrals.saturating_add(1);
+        (self.attempts, self.uncounted_calls) = (0, self.calls);
+        self.deadline_at = self.deadline_at.max(resume_at + Duration::from_secs(self.spec.deadline_seconds));
+        self.wait(State::Deferred, millis(resume_at.after(now)), now);
     }
 
     /// The deadline has passed with nobody at work.
@@ -431,7 +550,13 @@ impl Record {
         self.nudges = 0;
         self.wake_at = now + Duration::from_millis(wait_ms);
         self.announcement = Announcement::due(now);
+        self.leave_order();
         self.enter(state, now);
+    }
+
+    /// Its place among the held is good for its next turn only.
+    fn leave_order(&mut self) {
+        (self.ticket, self.eta_at, self.slow) = (None, None, false);
     }
 
     fn finish(&mut self, state: State, now: Timestamp) {

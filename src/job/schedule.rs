@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use super::envelope::Envelope;
 use super::record::Record;
+use super::state::State;
 use crate::json;
 use crate::policy::priority::Priority;
 use crate::policy::time::{Timestamp, millis};
@@ -120,6 +121,13 @@ impl Record {
         if self.lease.is_some() {
             return Vec::new();
         }
+        if let State::Stalled { until, resume_at } = self.state {
+            if now < until {
+                return Vec::new();
+            }
+            // No answer is a yes. The deadline does not count while the user is asked.
+            self.defer(resume_at, now);
+        }
         if self.deadline_at <= now {
             self.expire(now);
             return self.tick_finished(now, now, timing);
@@ -205,6 +213,9 @@ impl Record {
         }
         if let Some(lease) = self.lease {
             return lease.until;
+        }
+        if let State::Stalled { until, .. } = self.state {
+            return until;
         }
         let message = match self.announcement {
             Announcement::Due { at, .. } => at,

@@ -4,17 +4,19 @@ use super::state::FailReason;
 use crate::json;
 use crate::policy::answer::HoldReason;
 use crate::policy::cause::Cause;
+use crate::policy::ladder::Downgrade;
+use crate::policy::slots::Ticket;
 
 /// The end of one delivery.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settlement {
-    /// The call that failed in this delivery, if one did.
-    pub failed_call: Option<FailedCall>,
+    /// The calls that failed in this delivery, in their order.
+    pub failed_calls: Vec<FailedCall>,
     /// What comes next.
     pub then: Then,
 }
 
-json::object!(Settlement { failed_call, then });
+json::object!(Settlement { failed_calls, then });
 
 /// A call that failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,11 +50,18 @@ pub enum Then {
         wait_ms: u64,
     },
     /// Another turn, since the gate let the job not through.
-    Hold {
-        /// Why not.
-        reason: HoldReason,
+    Hold(Hold),
+    /// The attempts are used up: the user is asked whether the job may wait for quieter hours. No answer is a yes.
+    Stall {
+        /// How long the offer stands, in milliseconds.
+        answer_ms: u64,
+        /// Until the turn that it offers, in milliseconds.
+        resume_ms: u64,
+    },
+    /// The attempts are used up: the job waits for quieter hours.
+    Defer {
         /// Until the next turn, in milliseconds.
-        wait_ms: u64,
+        resume_ms: u64,
     },
     /// The job is over.
     End(Ending),
@@ -60,9 +69,36 @@ pub enum Then {
 
 json::choice!(Then {
     "retry" => Retry { cause, wait_ms },
-    "hold" => Hold { reason, wait_ms },
+    "hold" => Hold(hold),
+    "stall" => Stall { answer_ms, resume_ms },
+    "defer" => Defer { resume_ms },
     "end" => End(ending),
 });
+
+/// A wait that is nobody's failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hold {
+    /// Why.
+    pub reason: HoldReason,
+    /// Until the next turn, in milliseconds.
+    pub wait_ms: u64,
+    /// The job's place in its gate's order.
+    pub ticket: Option<Ticket>,
+    /// Until the answer should be there, in milliseconds, if anybody can say.
+    pub eta_ms: Option<u64>,
+    /// Whether jobs wait longer these minutes than users are told to expect.
+    pub slow: bool,
+}
+
+json::object!(Hold { reason, wait_ms, ticket, eta_ms, slow });
+
+impl Hold {
+    /// A wait without a place in a gate's order.
+    #[must_use]
+    pub const fn new(reason: HoldReason, wait_ms: u64) -> Self {
+        Self { reason, wait_ms, ticket: None, eta_ms: None, slow: false }
+    }
+}
 
 /// How a job ends; the answer itself travels beside it, raw.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,6 +107,8 @@ pub enum Ending {
     Done {
         /// The model that gave it.
         model_used: String,
+        /// Why it was not the one that was asked for, if it was not.
+        downgrade: Option<Downgrade>,
     },
     /// Without one.
     Failed {
@@ -86,7 +124,7 @@ pub enum Ending {
 }
 
 json::choice!(Ending {
-    "done" => Done { model_used },
+    "done" => Done { model_used, downgrade },
     "failed" => Failed { reason, cause, error_type, message },
 });
 
@@ -96,7 +134,9 @@ impl Then {
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Retry { .. } => "retry",
-            Self::Hold { .. } => "hold",
+            Self::Hold(_) => "hold",
+            Self::Stall { .. } => "stall",
+            Self::Defer { .. } => "defer",
             Self::End(Ending::Done { .. }) => "done",
             Self::End(Ending::Failed { .. }) => "failed",
         }

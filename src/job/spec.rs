@@ -1,5 +1,6 @@
 //! What was asked for: the fields of a submission, checked, without the request body itself.
 
+use super::id::JobId;
 use crate::json;
 use crate::policy::demands::Demands;
 use crate::policy::kinds::WhenExhausted;
@@ -33,9 +34,13 @@ pub struct Spec {
     pub locale: Option<String>,
     /// What the request asks of a model: whether it fits another one.
     pub demands: Demands,
+    /// Whether only the model that was asked for will do: a regenerated job.
+    pub first_choice_only: bool,
+    /// The job that this one does again.
+    pub regenerates: Option<JobId>,
 }
 
-json::object!(Spec { kind, priority, model, betas, preset, deadline_seconds, when_exhausted, when_interrupted = WhenInterrupted::default(), webhook, metadata, locale, demands = Demands::default() });
+json::object!(Spec { kind, priority, model, betas, preset, deadline_seconds, when_exhausted, when_interrupted = WhenInterrupted::default(), webhook, metadata, locale, demands = Demands::default(), first_choice_only = false, regenerates });
 
 /// What happens if the upstream breaks after somebody saw part of the answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -3,13 +3,17 @@
 //! ```text
 //! received → generating → refining → done
 //! received | generating | refining  ⇄  retrying | held
+//! → stalled (asked: defer?) → deferred → generating
 //! any unfinished → failed{reason} · cancelled
 //! ```
-//! Terminal states never change; a state never moves backwards except into `retrying` and `held`, and on from there.
+//! Terminal states never change; a state never moves backwards except into `retrying`, `held`, `stalled` and `deferred`, and on
+//! from there.
 
 use crate::json;
 use crate::policy::answer::HoldReason;
 use crate::policy::cause::Cause;
+use crate::policy::ladder::Downgrade;
+use crate::policy::time::Timestamp;
 
 /// A job's state, with its data.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,10 +40,21 @@ pub enum State {
         /// Why.
         reason: HoldReason,
     },
+    /// Every attempt was in vain, and the user is asked whether the job may wait for quieter hours.
+    Stalled {
+        /// When no answer becomes a yes.
+        until: Timestamp,
+        /// When the job is taken up again if it may wait.
+        resume_at: Timestamp,
+    },
+    /// Waiting for quieter hours.
+    Deferred,
     /// The answer is there.
     Done {
         /// The model that gave it.
         model_used: String,
+        /// Why it was not the one that was asked for, if it was not.
+        downgrade: Option<Downgrade>,
     },
     /// There will be no answer.
     Failed {
@@ -62,7 +77,9 @@ json::choice!(State {
     "refining" => Refining { model },
     "retrying" => Retrying { cause },
     "held" => Held { reason },
-    "done" => Done { model_used },
+    "stalled" => Stalled { until, resume_at },
+    "deferred" => Deferred,
+    "done" => Done { model_used, downgrade },
     "failed" => Failed { reason, cause, error_type, message },
     "cancelled" => Cancelled,
 });
@@ -72,6 +89,12 @@ impl State {
     #[must_use]
     pub const fn is_terminal(&self) -> bool {
         matches!(self, Self::Done { .. } | Self::Failed { .. } | Self::Cancelled)
+    }
+
+    /// Whether whoever waits for the job should look at it: it is over, or asks something.
+    #[must_use]
+    pub const fn wants_reader(&self) -> bool {
+        self.is_terminal() || matches!(self, Self::Stalled { .. })
     }
 
     /// The stable code of a failure.
@@ -92,6 +115,8 @@ impl State {
             Self::Refining { .. } => "refining",
             Self::Retrying { .. } => "retrying",
             Self::Held { .. } => "held",
+            Self::Stalled { .. } => "stalled",
+            Self::Deferred => "deferred",
             Self::Done { .. } => "done",
             Self::Failed { .. } => "failed",
             Self::Cancelled => "cancelled",
@@ -106,6 +131,8 @@ pub enum FailReason {
     AttemptsExhausted,
     /// The deadline has passed, or the next call could only come after it.
     DeadlineExceeded,
+    /// The attempts were used up, and the user would not wait for quieter hours.
+    DeferralDeclined,
     /// The upstream refused the request itself; the cause says how.
     Refused(Cause),
 }
@@ -113,6 +140,7 @@ pub enum FailReason {
 json::choice!(FailReason {
     "attempts_exhausted" => AttemptsExhausted,
     "deadline_exceeded" => DeadlineExceeded,
+    "deferral_declined" => DeferralDeclined,
     "refused" => Refused(cause),
 });
 
@@ -123,6 +151,7 @@ impl FailReason {
         match self {
             Self::AttemptsExhausted => "attempts_exhausted",
             Self::DeadlineExceeded => "deadline_exceeded",
+            Self::DeferralDeclined => "deferral_declined",
             Self::Refused(cause) => cause.name(),
         }
     }

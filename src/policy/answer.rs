@@ -6,6 +6,9 @@ use std::time::Duration;
 
 use super::backoff::Wait;
 use super::cause::Cause;
+use super::priority::Priority;
+use super::settings::BackoffSettings;
+use super::slots::Ticket;
 use super::transition::Transition;
 use crate::json;
 
@@ -29,6 +32,21 @@ impl std::str::FromStr for PermitId {
 
 json::transparent!(PermitId);
 
+/// "May I call?"
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Asking {
+    /// For a job of this priority.
+    pub priority: Priority,
+    /// Whether the job would rather leave for another model than wait; then a refusal gives it no place in the order.
+    pub may_leave: bool,
+    /// Its place in this gate's order, if it has been held here before.
+    pub ticket: Option<Ticket>,
+    /// How long ago the job was submitted, if this is its first call; for the dwell.
+    pub dwell_ms: Option<u64>,
+}
+
+json::object!(Asking { priority, may_leave, ticket, dwell_ms });
+
 /// The answer to "may I call?".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
@@ -36,19 +54,14 @@ pub enum Decision {
     Granted(PermitId),
     /// The same, and the breaker's next move hangs on this call: it is the only one in the whole fleet.
     Probe(PermitId),
-    /// Do not call; ask again after that.
-    NotBefore {
-        /// How long from now.
-        after: Duration,
-        /// Why.
-        reason: HoldReason,
-    },
+    /// Do not call; ask again later.
+    NotBefore(Held),
 }
 
 json::choice!(Decision {
     "granted" => Granted(permit),
     "probe" => Probe(permit),
-    "not_before" => NotBefore { after, reason },
+    "not_before" => NotBefore(held),
 });
 
 impl Decision {
@@ -57,7 +70,7 @@ impl Decision {
     pub const fn permit(&self) -> Option<PermitId> {
         match *self {
             Self::Granted(permit) | Self::Probe(permit) => Some(permit),
-            Self::NotBefore { .. } => None,
+            Self::NotBefore(_) => None,
         }
     }
 }
@@ -69,12 +82,20 @@ pub enum HoldReason {
     BreakerOpen,
     /// The breaker is half-open, and its one probe is on its way.
     ProbeInFlight,
-    /// The upstream asked everyone to wait, or one call is trying whether that is over.
+    /// A 429 asked everyone to wait, or one call is trying whether that is over.
     RetryAfter,
+    /// A 529 asked everyone to wait, or one call is trying whether that is over.
+    Overloaded,
+    /// Too many overloads in a row: who may leave should.
+    Degraded,
     /// The account's spend cap is reached, or one call is trying whether that is over.
     SpendCap,
     /// As many calls are in flight as the upstream has shown to bear.
     InFlightLimit,
+    /// The rate that the deployment or the upstream allows is used up for the moment.
+    Pacing,
+    /// A job of low priority waits for quieter hours.
+    OffPeak,
     /// The gate itself does not answer.
     GateUnavailable,
     /// The delivery has too little time left to begin a call.
@@ -84,15 +105,25 @@ pub enum HoldReason {
 }
 
 impl HoldReason {
+    /// Whether it is the platform's load, in some form: a reason to leave for another model (A5). The own rate is none.
+    #[must_use]
+    pub const fn is_overload(self) -> bool {
+        matches!(self, Self::BreakerOpen | Self::ProbeInFlight | Self::Overloaded | Self::Degraded)
+    }
+
     /// What to tell a person, as the second half of a sentence.
     #[must_use]
     pub const fn sentence(self) -> &'static str {
         match self {
             Self::BreakerOpen => "Claude is overloaded or out of reach",
             Self::ProbeInFlight => "one call is trying whether Claude answers again",
-            Self::RetryAfter => "Claude has asked for a longer wait",
+            Self::RetryAfter => "the account's rate limit asks for a wait",
+            Self::Overloaded => "Claude is overloaded and has asked for a wait",
+            Self::Degraded => "Claude is overloaded, call after call",
             Self::SpendCap => "the account's spend cap is reached",
             Self::InFlightLimit => "as many calls are on their way as Claude bears",
+            Self::Pacing => "the rate that is allowed is used up for the moment",
+            Self::OffPeak => "a job of low priority waits for quieter hours",
             Self::GateUnavailable => "the gate in front of Claude does not answer",
             Self::DeliveryBudget => "the delivery had no time left for a call",
             Self::DeliveryLost => "the last delivery was lost",
@@ -104,8 +135,12 @@ json::names!(HoldReason {
     BreakerOpen => "breaker_open",
     ProbeInFlight => "probe_in_flight",
     RetryAfter => "retry_after",
+    Overloaded => "overloaded",
+    Degraded => "degraded",
     SpendCap => "spend_cap",
     InFlightLimit => "in_flight_limit",
+    Pacing => "pacing",
+    OffPeak => "off_peak",
     GateUnavailable => "gate_unavailable",
     DeliveryBudget => "delivery_budget",
     DeliveryLost => "delivery_lost",
@@ -135,6 +170,21 @@ json::choice!(Report {
     "abandoned" => Abandoned,
 });
 
+/// The end of a call, and whose it was.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ended {
+    /// The permit; none if the gate did not answer when it was asked for one.
+    pub permit: Option<PermitId>,
+    /// What the job asked with.
+    pub asking: Asking,
+    /// How the call ended.
+    pub report: Report,
+    /// The job's own backoff.
+    pub backoff: BackoffSettings,
+}
+
+json::object!(Ended { permit, asking, report, backoff });
+
 /// What the gate makes of a report.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Verdict {
@@ -145,11 +195,13 @@ pub struct Verdict {
     pub held: Option<Held>,
     /// Whether this was one of the job's attempts (design, "Attempts, calls, waits").
     pub costs_attempt: bool,
+    /// Whether one overload is enough to leave this model for another: a peak hour, or it is degraded.
+    pub leave: bool,
     /// What the breaker did because of it.
     pub transition: Option<Transition>,
 }
 
-json::object!(Verdict { wait, held, costs_attempt, transition });
+json::object!(Verdict { wait, held, costs_attempt, leave, transition });
 
 /// How long a job is held, and why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -158,6 +210,22 @@ pub struct Held {
     pub after: Duration,
     /// Why.
     pub reason: HoldReason,
+    /// Its place in the gate's order, for the next time that it asks.
+    pub ticket: Option<Ticket>,
+    /// How long until it should have its answer, once the gate is closed; while it is not, nobody knows.
+    pub eta: Option<Duration>,
+    /// Whether it should leave for another model instead, as it said that it may.
+    pub leave: bool,
+    /// Whether jobs wait longer for this model these minutes than users are told to expect (A10).
+    pub slow: bool,
 }
 
-json::object!(Held { after, reason });
+json::object!(Held { after, reason, ticket, eta, leave, slow });
+
+impl Held {
+    /// Held for `after`, without a place in a gate's order.
+    #[must_use]
+    pub const fn new(after: Duration, reason: HoldReason) -> Self {
+        Self { after, reason, ticket: None, eta: None, leave: false, slow: false }
+    }
+}

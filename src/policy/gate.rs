@@ -3,15 +3,18 @@
 //! It composes, and decides in this order:
 //! 1. **Holds**: did the upstream ask everyone to wait? ([`super::hold`])
 //! 2. **Breaker**: is the upstream there at all? ([`super::breaker`])
-//! 3. **In-flight limit**: does it bear one more call? ([`super::inflight`])
+//! 3. **Degraded**: should those who may leave do so? ([`super::degraded`])
+//! 4. **In-flight limit**: does it bear one more call, of this priority? ([`super::inflight`])
 //!
 //! A call's life at the gate is `permit`, `renew` … `renew`, `content` at first content, `report` at its end. Each may be lost,
 //! late, or come twice: a report implies the content it tells of, a second one finds no permit and is a straggler's, and a
 //! permit whose holder died ends with its lease. A job that called without asking, because the gate did not answer, reports
 //! without a permit: evidence like any other while Closed.
 //!
-//! **Held jobs sleep, they do not fail** (A7): `NotBefore` carries how long, and [`super::sleepers`] spreads the wake-ups. No
-//! hold costs an attempt. A job whose overload opened the gate, or was a probe's or a straggler's, is held with the others
+//! **Held jobs sleep, they do not fail** (A7): `NotBefore` carries how long, a ticket that keeps the job's place, and once the
+//! gate is closed when the answer should be there; [`super::slots`] orders the wake-ups. A job that may leave for another model
+//! gets no ticket when it is refused for what one leaves for: overload in any form, or a wait for a slot that is a long one. A
+//! rate limit is no such reason. No hold costs an attempt. A job whose overload opened the gate, or was a probe's or a straggler's, is held with the others
 //! instead of waiting for its bucket: the reopening is what it needs, be it sooner or later than what the bucket drew.
 //!
 //! **What costs an attempt** (design, "Attempts, calls, waits"): every retryable failure, but for
@@ -23,16 +26,17 @@
 
 use std::time::Duration;
 
-use super::answer::{Decision, Held, HoldReason, PermitId, Report, Verdict};
+use super::answer::{Asking, Decision, Ended, Held, HoldReason, PermitId, Report, Verdict};
 use super::backoff::{Buckets, Wait};
 use super::breaker::{Breaker, Stand};
 use super::cause::{Cause, Class};
+use super::degraded::Degraded;
+use super::dwell::Dwell;
 use super::evidence;
 use super::hold::{HoldStand, Holds};
 use super::inflight::{InFlight, Permit};
-use super::priority::Priority;
 use super::settings::{BackoffSettings, GateSettings};
-use super::sleepers::Sleepers;
+use super::slots::{Ramp, Slots};
 use super::status::{GateStatus, PastStatus};
 use super::time::{Timestamp, whole_seconds};
 use super::transition::{Past, State, Transition};
@@ -45,10 +49,12 @@ pub struct Gate {
     holds: Holds,
     in_flight: InFlight,
     buckets: Buckets,
-    sleepers: Sleepers,
+    degraded: Degraded,
+    slots: Slots,
+    dwell: Dwell,
 }
 
-json::object!(default Gate { breaker, holds, in_flight, buckets, sleepers });
+json::object!(default Gate { breaker, holds, in_flight, buckets, degraded, slots, dwell });
 
 /// Where a report comes from.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -61,28 +67,25 @@ enum Standing {
 
 impl Gate {
     /// May a job call now?
-    pub fn permit(
-        &mut self,
-        priority: Priority,
-        now: Timestamp,
-        rng: &mut fastrand::Rng,
-        settings: &GateSettings,
-    ) -> Decision {
+    pub fn permit(&mut self, asking: Asking, now: Timestamp, settings: &GateSettings) -> Decision {
         self.expire(now, settings);
         let hold = self.holds.stand(settings.spend_cap_retry(), now);
         let stand = self.breaker.stand(now);
         if let Some((until, reason)) = self.refusal(hold, stand) {
-            let after = self.sleepers.until(until, self.in_flight.latency(), now, rng);
-            return Decision::NotBefore { after, reason };
-        }
-        if stand == Stand::Serve && self.in_flight.full(&settings.pace) {
-            let limit = self.in_flight.limit(&settings.pace);
-            let after = self.sleepers.for_a_slot(limit, self.in_flight.call(), now, rng);
-            return Decision::NotBefore { after, reason: HoldReason::InFlightLimit };
+            return Decision::NotBefore(self.hold(asking, until, reason, now, settings));
         }
         let decides = hold == HoldStand::MayTry || stand == Stand::MayProbe;
+        if !decides && let Some(held) = self.pressure(asking, now, settings) {
+            return Decision::NotBefore(held);
+        }
         let lease = if decides { settings.probe_lease() } else { settings.lease() };
-        let permit = self.in_flight.grant(priority, lease, now);
+        let has_room = !decides && self.in_flight.has_room(&settings.pace);
+        self.slots.granted(asking.priority, asking.ticket, has_room);
+        self.degraded.tried(now);
+        if let Some(dwell_ms) = asking.dwell_ms {
+            self.dwell.note(Duration::from_millis(dwell_ms), settings.long_wait(), now);
+        }
+        let permit = self.in_flight.grant(asking.priority, lease, now);
         if hold == HoldStand::MayTry {
             self.holds.begin_try(permit);
         }
@@ -112,16 +115,15 @@ impl Gate {
         self.succeed(Some(permit), standing(live), now, settings)
     }
 
-    /// How a call ended. `backoff` is its job's own preset; `None` for the permit: the call was made without one.
+    /// How a call ended.
     pub fn report(
         &mut self,
-        permit: Option<PermitId>,
-        report: Report,
-        backoff: &BackoffSettings,
+        ended: &Ended,
         now: Timestamp,
         rng: &mut fastrand::Rng,
         settings: &GateSettings,
     ) -> Verdict {
+        let Ended { permit, asking, report, ref backoff } = *ended;
         self.expire(now, settings);
         let came = matches!(report, Report::Success | Report::Failure { after_content: true, .. });
         let content = match permit {
@@ -141,7 +143,7 @@ impl Gate {
                 let standing =
                     if permit.is_none() { Standing::Current } else { live.map_or(Standing::Straggler, standing) };
                 let after_content = after_content || live.is_some_and(|live| live.content);
-                let call = Failed { permit, live, standing, cause, after_content, retry_after };
+                let call = Failed { permit, asking, live, standing, cause, after_content, retry_after };
                 self.fail(call, backoff, now, rng, settings)
             }
             Report::Abandoned => Verdict::default(),
@@ -171,7 +173,8 @@ impl Gate {
             probe_in_flight: self.breaker.probe().is_some(),
             in_flight: self.in_flight.live(now),
             in_flight_limit: self.in_flight.limit(&settings.pace),
-            held: self.sleepers.count(now),
+            held: self.slots.count(now),
+            degraded: self.degraded.is_degraded(&settings.degraded),
             holds: self.holds.status(now),
             window: self.breaker.counts(now),
             buckets: self.buckets.status(now),
@@ -199,6 +202,56 @@ impl Gate {
         }
     }
 
+    /// What refuses a call that hold and breaker would let through.
+    fn pressure(&mut self, asking: Asking, now: Timestamp, settings: &GateSettings) -> Option<Held> {
+        if asking.may_leave
+            && let Some(after) = self.degraded.leave(&settings.degraded, now)
+        {
+            return Some(self.hold(asking, after, HoldReason::Degraded, now, settings));
+        }
+        let waits = |priority| self.slots.waits(priority, now);
+        if self.in_flight.is_full(asking.priority, waits, &settings.pace) {
+            let slot = self.in_flight.call() / self.in_flight.limit(&settings.pace);
+            return Some(self.hold(asking, slot, HoldReason::InFlightLimit, now, settings));
+        }
+        None
+    }
+
+    /// Lets a job wait that can be served in `until` at the earliest: in its place of the order, unless it may and should leave.
+    fn hold(
+        &mut self,
+        asking: Asking,
+        until: Duration,
+        reason: HoldReason,
+        now: Timestamp,
+        settings: &GateSettings,
+    ) -> Held {
+        let ramp = self.ramp(reason, settings);
+        let slow = self.dwell.is_slow(now);
+        if asking.may_leave {
+            let after = self.slots.look_ahead(asking.priority, until, &ramp, now);
+            if reason.is_overload() || (reason == HoldReason::InFlightLimit && after > settings.long_wait()) {
+                return Held { leave: true, slow, ..Held::new(after, reason) };
+            }
+        }
+        let turn = self.slots.take(asking.priority, asking.ticket, until, &ramp, now);
+        let is_closed = self.breaker.state() == State::Closed;
+        let eta = is_closed.then(|| turn.served.saturating_add(self.in_flight.call()));
+        Held { after: turn.after, reason, ticket: Some(turn.ticket), eta, leave: false, slow }
+    }
+
+    /// How fast the gate serves once what it holds for is over: along the slow start if that is an opening.
+    fn ramp(&self, reason: HoldReason, settings: &GateSettings) -> Ramp {
+        let reopens = matches!(reason, HoldReason::BreakerOpen | HoldReason::ProbeInFlight);
+        Ramp {
+            limit: if reopens { 1 } else { self.in_flight.limit(&settings.pace) },
+            full: self.in_flight.full(&settings.pace),
+            round: self.in_flight.latency(),
+            call: self.in_flight.call(),
+            gap: Duration::ZERO,
+        }
+    }
+
     fn succeed(
         &mut self,
         permit: Option<PermitId>,
@@ -207,6 +260,9 @@ impl Gate {
         settings: &GateSettings,
     ) -> Option<Transition> {
         self.buckets.succeed();
+        if standing == Standing::Current {
+            self.degraded.succeed();
+        }
         let transition = match standing {
             Standing::Current => self.breaker.succeed(permit, now, &settings.breaker),
             Standing::Straggler => None,
@@ -244,36 +300,39 @@ impl Gate {
             let refusal = call.live.map_or(Duration::MAX, |live| now.since(live.granted));
             self.in_flight.cut(refusal, now, &settings.pace);
         }
+        if overload && call.standing == Standing::Current {
+            self.degraded.overload();
+        }
+        if call.cause == Cause::Acceleration {
+            self.in_flight.decelerate(now);
+        }
 
         let met_again = class == Class::SpendCap && self.holds.spend_cap(settings.spend_cap_retry(), now);
-        if let (Class::RateLimit | Class::Overload, Some(wait)) = (class, asked) {
-            self.holds.retry_after(wait, now);
+        match (class, asked) {
+            (Class::RateLimit, Some(wait)) => self.holds.retry_after(wait, now),
+            (Class::Overload, Some(wait)) => self.holds.overloaded(wait, now),
+            _ => {}
         }
         let wait = self.buckets.fail(class, backoff, call.retry_after, now, rng);
         let outage = overload && !steady;
-        let held = (met_again || outage).then(|| self.hold_on(wait, now, rng, settings)).flatten();
+        let held = (met_again || outage).then(|| self.hold_on(call.asking, wait, now, settings)).flatten();
         let costs_attempt = match class {
             Class::Overload => !outage,
             Class::RateLimit => call.after_content || asked.is_none(),
             Class::Transient => true,
             Class::SpendCap | Class::Final => false,
         };
-        Verdict { wait, held, costs_attempt, transition }
+        let leave = self.degraded.is_degraded(&settings.degraded);
+        Verdict { wait, held, costs_attempt, leave, transition }
     }
 
     /// A job that met what everyone is held for waits with everyone, but no shorter than the upstream asked it to.
-    fn hold_on(
-        &mut self,
-        wait: Option<Wait>,
-        now: Timestamp,
-        rng: &mut fastrand::Rng,
-        settings: &GateSettings,
-    ) -> Option<Held> {
+    fn hold_on(&mut self, asking: Asking, wait: Option<Wait>, now: Timestamp, settings: &GateSettings) -> Option<Held> {
         let (hold, stand) = (self.holds.stand(settings.spend_cap_retry(), now), self.breaker.stand(now));
         let (until, reason) = self.refusal(hold, stand)?;
-        let after = self.sleepers.until(until, self.in_flight.latency(), now, rng);
+        let held = self.hold(asking, until, reason, now, settings);
         let asked = wait.filter(|wait| !wait.floor.is_zero()).map(|wait| wait.wanted);
-        Some(Held { after: after.max(asked.unwrap_or_default()), reason })
+        Some(Held { after: held.after.max(asked.unwrap_or_default()), ..held })
     }
 
     /// Ends the leases that are over; whoever was probing or trying decides nothing any more.
@@ -296,6 +355,7 @@ impl Gate {
 /// A call that failed.
 struct Failed {
     permit: Option<PermitId>,
+    asking: Asking,
     live: Option<Permit>,
     standing: Standing,
     cause: Cause,

@@ -50,14 +50,16 @@ json::choice!(Hold {
     "trying" => Trying(permit),
 });
 
-/// Both of them.
+/// All of them. What a 429 asks for and what a 529 asks for are kept apart: overload is a reason to leave for another model,
+/// the own rate is not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Holds {
-    retry_after: Hold,
     spend_cap: Hold,
+    retry_after: Hold,
+    overloaded: Hold,
 }
 
-json::object!(default Holds { retry_after, spend_cap });
+json::object!(default Holds { spend_cap, retry_after, overloaded });
 
 /// What the holds say to a call that wants to start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,9 +125,14 @@ impl Hold {
 }
 
 impl Holds {
-    /// A 429 or 529 asked everyone to wait.
+    /// A 429 asked everyone to wait.
     pub fn retry_after(&mut self, wait: Duration, now: Timestamp) {
         self.retry_after.refuse(wait, RETRY_AFTER_MAX, wait > RETRY_AFTER_MAX, now);
+    }
+
+    /// A 529 asked everyone to wait.
+    pub fn overloaded(&mut self, wait: Duration, now: Timestamp) {
+        self.overloaded.refuse(wait, RETRY_AFTER_MAX, wait > RETRY_AFTER_MAX, now);
     }
 
     /// The spend cap was met. True if the gate was holding for it already: then the job is held on, not failed.
@@ -135,60 +142,67 @@ impl Holds {
         held
     }
 
-    /// What to say to a call that wants to start. The longer wait wins, a wait over a try, a try over nothing.
+    /// What to say to a call that wants to start. The longest wait wins, a wait over a try, a try over nothing.
     pub fn stand(&mut self, spend_cap_retry: Duration, now: Timestamp) -> HoldStand {
-        let spend_cap = self.spend_cap.stand(spend_cap_retry, HoldReason::SpendCap, now);
-        let retry_after = self.retry_after.stand(RETRY_AFTER_MAX, HoldReason::RetryAfter, now);
-        match (spend_cap, retry_after) {
-            (HoldStand::Wait(cap, _), HoldStand::Wait(asked, _)) if asked > cap => retry_after,
-            (HoldStand::Wait(..), _) => spend_cap,
-            (_, HoldStand::Wait(..)) => retry_after,
-            (HoldStand::Trying(_), _) => spend_cap,
-            (_, HoldStand::Trying(_)) => retry_after,
-            (HoldStand::MayTry, _) | (_, HoldStand::MayTry) => HoldStand::MayTry,
-            (HoldStand::Free, HoldStand::Free) => HoldStand::Free,
-        }
+        let stands = [
+            self.spend_cap.stand(spend_cap_retry, HoldReason::SpendCap, now),
+            self.retry_after.stand(RETRY_AFTER_MAX, HoldReason::RetryAfter, now),
+            self.overloaded.stand(RETRY_AFTER_MAX, HoldReason::Overloaded, now),
+        ];
+        let weight = |stand: &HoldStand| match stand {
+            HoldStand::Free => (0, Duration::ZERO),
+            HoldStand::MayTry => (1, Duration::ZERO),
+            HoldStand::Trying(_) => (2, Duration::ZERO),
+            HoldStand::Wait(left, _) => (3, *left),
+        };
+        let heavier = |a, b| if weight(&b) > weight(&a) { b } else { a };
+        stands.into_iter().fold(HoldStand::Free, heavier)
     }
 
     /// The call that heard `MayTry` starts with this permit.
     pub fn begin_try(&mut self, permit: PermitId) {
-        self.retry_after.begin_try(permit);
-        self.spend_cap.begin_try(permit);
+        self.all().for_each(|hold| hold.begin_try(permit));
     }
 
     /// Whether this permit is trying.
     #[must_use]
     pub fn is_try(&self, permit: PermitId) -> bool {
-        [self.retry_after, self.spend_cap].contains(&Hold::Trying(permit))
+        [self.spend_cap, self.retry_after, self.overloaded].contains(&Hold::Trying(permit))
     }
 
     /// First content: what it was trying is over.
     pub fn content(&mut self, permit: PermitId) {
-        self.retry_after.content(permit);
-        self.spend_cap.content(permit);
+        self.all().for_each(|hold| hold.content(permit));
     }
 
     /// This permit decides nothing any more; if it was trying, the next one tries.
     pub fn free(&mut self, permit: PermitId, now: Timestamp) {
-        self.retry_after.free(permit, now);
-        self.spend_cap.free(permit, now);
+        self.all().for_each(|hold| hold.free(permit, now));
     }
 
     /// As the operator sees them: what holds, and for how long yet.
     #[must_use]
     pub fn status(&self, now: Timestamp) -> Vec<HoldStatus> {
-        [(HoldReason::SpendCap, self.spend_cap), (HoldReason::RetryAfter, self.retry_after)]
-            .into_iter()
-            .filter_map(|(reason, hold)| match hold {
-                Hold::Free => None,
-                Hold::Until { at, unsure } => (unsure || at > now).then(|| HoldStatus {
-                    reason,
-                    trying: false,
-                    seconds_left: at.after(now).as_secs(),
-                }),
-                Hold::Trying(_) => Some(HoldStatus { reason, trying: true, seconds_left: 0 }),
-            })
-            .collect()
+        [
+            (HoldReason::SpendCap, self.spend_cap),
+            (HoldReason::RetryAfter, self.retry_after),
+            (HoldReason::Overloaded, self.overloaded),
+        ]
+        .into_iter()
+        .filter_map(|(reason, hold)| match hold {
+            Hold::Free => None,
+            Hold::Until { at, unsure } => (unsure || at > now).then(|| HoldStatus {
+                reason,
+                trying: false,
+                seconds_left: at.after(now).as_secs(),
+            }),
+            Hold::Trying(_) => Some(HoldStatus { reason, trying: true, seconds_left: 0 }),
+        })
+        .collect()
+    }
+
+    fn all(&mut self) -> impl Iterator<Item = &mut Hold> {
+        [&mut self.spend_cap, &mut self.retry_after, &mut self.overloaded].into_iter()
     }
 }
 

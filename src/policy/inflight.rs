@@ -6,19 +6,30 @@
 //! **The limit** is learnt, since nobody tells what the platform bears today:
 //! - it starts at `start_in_flight` (8), after a trip at 1;
 //! - it rises by one per success while it is in use (at least half of it), which doubles it per window of as many successes as
-//!   it is high (slow start). After a cut it rises by one per such window: doubling on would overshoot at once;
+//!   it is high (slow start);
 //! - an overload cuts it to 0.7, at most once per latency, because those that were sent together are refused together and say
 //!   one thing; but never below the most calls that were being answered at the same time in the last minute: so many the
 //!   upstream has just been seen to bear. In a brown-out, which fewer calls would not end, that holds it up. (A call is being
 //!   answered when it has come to content, or has outlived the refused one three times over: refusals are quick.)
+//! - after a cut it feels its way: by one after two windows, then by one, two, four … per window, until the next cut. At the
+//!   upstream's limit that is one refusal in twice as many calls as it bears; when the limit has been lifted, it is found in
+//!   minutes;
+//! - an acceleration 429 says that the ramp itself is too steep: for ten minutes there is no doubling, and each step takes four
+//!   times as long.
+//!
+//! **Shares.** Under pressure each priority can count on its part of the limit (50, 35, 15 %): a free slot is not given to who
+//! has his share already while others, who are asleep for want of one, have not. Without pressure anyone may have all of it.
+//! High goes further: within its share it is served at once, even if the others have filled the limit, and they wait until it
+//! fits again.
 //!
 //! Stragglers, granted before a trip, do not use up the slow start's limit: they are being served, and say nothing about how
-//! many more may come. Shares per priority come with the priorities; each permit knows its own already.
+//! many more may come.
 
 use std::time::Duration;
 
 use super::answer::PermitId;
 use super::priority::Priority;
+use super::served::Served;
 use super::settings::{MAX_IN_FLIGHT, PaceSettings};
 use super::time::{Timestamp, millis};
 use crate::json::{self, Map};
@@ -46,8 +57,11 @@ pub struct InFlight {
     last_id: u64,
     /// Nothing learnt yet: the start.
     limit: Option<u32>,
-    /// Since a cut: successes on the way to the next step up.
-    careful: Option<u32>,
+    /// What the upstream bore, as far as is known.
+    full: Option<u32>,
+    /// Since a cut or an acceleration 429: no doubling.
+    careful: Option<Careful>,
+    accelerated_until: Timestamp,
     last_cut: Timestamp,
     served: Served,
     /// From grant to first content, and to the end: moving averages, 0 while unknown. Pace, not evidence.
@@ -55,7 +69,18 @@ pub struct InFlight {
     call_ms: u32,
 }
 
-json::object!(default InFlight { permits, last_id, limit, careful, last_cut, served, first_content_ms, call_ms });
+json::object!(default InFlight { permits, last_id, limit, full, careful, accelerated_until, last_cut, served, first_content_ms, call_ms });
+
+/// Feeling for the limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Careful {
+    /// Successes since the last step.
+    successes: u32,
+    /// How far the next step goes; 0 for the first after a cut.
+    step: u32,
+}
+
+json::object!(Careful { successes, step });
 
 impl InFlight {
     /// How many calls may be in flight.
@@ -70,10 +95,37 @@ impl InFlight {
         count(self.permits.values().filter(|permit| permit.expires > now))
     }
 
-    /// Whether one more would be too many.
+    /// What the upstream bore, as far as is known: what the limit comes to without a new cut.
     #[must_use]
-    pub fn full(&self, settings: &PaceSettings) -> bool {
-        self.permits.len() >= MAX_IN_FLIGHT as usize || self.current() >= self.limit(settings)
+    pub fn full(&self, settings: &PaceSettings) -> Option<u32> {
+        let most = settings.max();
+        self.full.map(|full| full.clamp(1, most)).or((most < MAX_IN_FLIGHT).then_some(most))
+    }
+
+    /// Whether there is no slot for one more of this priority. `waits`: whether others of a priority are asleep for one.
+    #[must_use]
+    pub fn is_full(&self, priority: Priority, waits: impl Fn(Priority) -> bool, settings: &PaceSettings) -> bool {
+        let (limit, current) = (self.limit(settings), self.current());
+        let own = |priority: Priority| {
+            count(self.permits.values().filter(|permit| !permit.straggler && permit.priority == priority))
+        };
+        let share = |priority: Priority| (limit * priority.share_percent()).div_ceil(100);
+        if self.permits.len() >= MAX_IN_FLIGHT as usize {
+            return true;
+        }
+        let has_share = own(priority) >= share(priority);
+        if current >= limit {
+            return has_share || priority != Priority::High;
+        }
+        let others = Priority::ALL.into_iter().filter(|other| *other != priority && waits(*other));
+        let reserved: u32 = others.map(|other| share(other).saturating_sub(own(other))).sum();
+        has_share && limit - current <= reserved
+    }
+
+    /// Whether a good part of the limit is not used.
+    #[must_use]
+    pub fn has_room(&self, settings: &PaceSettings) -> bool {
+        self.current() * 4 < self.limit(settings) * 3
     }
 
     /// Grants a permit, whatever the limit.
@@ -144,11 +196,24 @@ impl InFlight {
         if self.current().saturating_mul(2) < limit {
             return;
         }
-        match self.careful {
-            Some(successes) if successes.saturating_add(1) < limit => self.careful = Some(successes.saturating_add(1)),
-            Some(_) => (self.limit, self.careful) = (Some(limit.saturating_add(1).min(settings.max())), Some(0)),
-            None => self.limit = Some(limit.saturating_add(1).min(settings.max())),
-        }
+        let step = match &mut self.careful {
+            None => 1,
+            Some(careful) => {
+                let slower = if self.accelerated_until > now { 4 } else { 1 };
+                let needed = limit.saturating_mul(if careful.step == 0 { 2 } else { 1 }).saturating_mul(slower);
+                careful.successes = careful.successes.saturating_add(1);
+                if careful.successes < needed {
+                    return;
+                }
+                let step = careful.step.max(1);
+                let next = if careful.step == 0 { 1 } else { step * 2 };
+                *careful = Careful { successes: 0, step: next.min(limit.div_ceil(4)) };
+                step
+            }
+        };
+        let limit = limit.saturating_add(step).min(settings.max());
+        self.limit = Some(limit);
+        self.full = self.full.map(|full| full.max(limit));
     }
 
     /// A call ended well: remembers how long it took.
@@ -168,7 +233,18 @@ impl InFlight {
             return;
         }
         let cut = (limit * CUT_TENTHS / 10).max(self.served.most(now)).clamp(1, limit);
-        (self.limit, self.careful, self.last_cut) = (Some(cut), Some(0), now);
+        (self.limit, self.last_cut) = (Some(cut), now);
+        // That it answers some and refuses more shows what it bears; that it refuses all shows nothing.
+        if self.served.most(now) > 0 {
+            self.full = Some(cut);
+        }
+        self.careful = Some(Careful { successes: 0, step: 0 });
+    }
+
+    /// The upstream says that we ramp too fast.
+    pub fn decelerate(&mut self, now: Timestamp) {
+        self.accelerated_until = now + ACCELERATION_PAUSE;
+        self.careful = Some(Careful { successes: 0, step: 0 });
     }
 
     /// The breaker tripped: all that is on its way belongs to the past, and the next start is slow.
@@ -176,6 +252,7 @@ impl InFlight {
         for permit in self.permits.values_mut() {
             permit.straggler = true;
         }
+        self.full = self.full.max(self.limit.filter(|limit| *limit > 1));
         (self.limit, self.careful, self.served) = (Some(1), None, Served::default());
     }
 
@@ -196,36 +273,6 @@ impl InFlight {
     }
 }
 
-/// The most calls that were being answered at the same time, of this half-minute and the one before.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Served {
-    half_minute: u64,
-    now: u32,
-    before: u32,
-}
-
-json::object!(Served { half_minute, now, before });
-
-impl Served {
-    fn note(&mut self, served: u32, now: Timestamp) {
-        self.turn(now);
-        self.now = self.now.max(served);
-    }
-
-    fn most(&mut self, now: Timestamp) -> u32 {
-        self.turn(now);
-        self.now.max(self.before)
-    }
-
-    fn turn(&mut self, now: Timestamp) {
-        let half_minute = now.as_millis() / 30_000;
-        if half_minute != self.half_minute {
-            let before = if half_minute == self.half_minute.saturating_add(1) { self.now } else { 0 };
-            *self = Self { half_minute, now: 0, before };
-        }
-    }
-}
-
 fn count<'a>(permits: impl Iterator<Item = &'a Permit>) -> u32 {
     u32::try_from(permits.count()).unwrap_or(u32::MAX)
 }
@@ -243,6 +290,8 @@ fn pace(ms: u32) -> Duration {
     Duration::from_millis(ms.clamp(PACE_MS.0, PACE_MS.1).into())
 }
 
+/// For how long an acceleration 429 keeps the ramp flat.
+const ACCELERATION_PAUSE: Duration = Duration::from_secs(600);
 /// A call that has lasted this many times as long as a refusal is no refusal.
 const OUTLIVED: u32 = 3;
 /// × 0.7.
@@ -264,7 +313,7 @@ mod tests {
 
     fn fill(in_flight: &mut InFlight, settings: &PaceSettings, now: Timestamp) -> Vec<PermitId> {
         let mut granted = Vec::new();
-        while !in_flight.full(settings) {
+        while !in_flight.is_full(Priority::Medium, |_| false, settings) {
             granted.push(in_flight.grant(Priority::Medium, LEASE, now));
         }
         granted
@@ -327,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn an_overload_cuts_once_per_latency_and_then_the_limit_rises_by_one_per_window() {
+    fn an_overload_cuts_once_per_latency_and_then_the_limit_feels_its_way() {
         let (mut in_flight, settings) = (InFlight::default(), PaceSettings::default());
         window(&mut in_flight, &settings, at(0));
         window(&mut in_flight, &settings, at(0));
@@ -336,8 +385,45 @@ mod tests {
             in_flight.cut(Duration::from_secs(60), at(ms), &settings);
             assert_eq!(in_flight.limit(&settings), limit, "{ms} ms");
         }
-        let sizes: Vec<_> = (130..133).map(|round| window(&mut in_flight, &settings, at(round * 1000))).collect();
-        assert_eq!(sizes, [10, 11, 12]);
+        let sizes: Vec<_> = (130..138).map(|round| window(&mut in_flight, &settings, at(round * 1000))).collect();
+        assert_eq!(sizes, [10, 10, 11, 12, 14, 17, 21, 26]);
+        assert_eq!(in_flight.full(&settings), None, "nothing was answered when it was cut");
+    }
+
+    #[test]
+    fn an_acceleration_429_ends_the_doubling_and_makes_each_step_take_four_times_as_long() {
+        let (mut in_flight, settings) = (InFlight::default(), PaceSettings::default());
+        in_flight.decelerate(at(0));
+        let sizes: Vec<_> = (0..14).map(|round| window(&mut in_flight, &settings, at(round * 1000))).collect();
+        assert_eq!(sizes, [8, 8, 8, 8, 8, 8, 8, 8, 9, 9, 9, 9, 10, 10]);
+        assert_eq!(window(&mut in_flight, &settings, at(600_000)), 10);
+        assert_eq!(window(&mut in_flight, &settings, at(600_000)), 12);
+    }
+
+    #[test]
+    fn shares_hold_only_under_pressure_and_high_is_served_at_once_within_its_own() {
+        let settings = PaceSettings { start_in_flight: 10, ..PaceSettings::default() };
+        let grant = |in_flight: &mut InFlight, priority, waits: &dyn Fn(Priority) -> bool| {
+            (0..20)
+                .take_while(|_| {
+                    let fits = !in_flight.is_full(priority, waits, &settings);
+                    if fits {
+                        in_flight.grant(priority, LEASE, at(0));
+                    }
+                    fits
+                })
+                .count()
+        };
+        let mut in_flight = InFlight::default();
+        assert_eq!(grant(&mut in_flight, Priority::Low, &|_| false), 10, "nobody else wants it");
+        assert_eq!(grant(&mut in_flight, Priority::Medium, &|_| true), 0, "it is full");
+        assert_eq!(grant(&mut in_flight, Priority::High, &|_| true), 5, "its own share, beyond the limit");
+
+        let mut in_flight = InFlight::default();
+        assert_eq!(grant(&mut in_flight, Priority::Low, &|_| true), 2, "15 % of 10, and the rest is wanted");
+        assert_eq!(grant(&mut in_flight, Priority::Medium, &|_| true), 4, "35 %");
+        assert_eq!(grant(&mut in_flight, Priority::Medium, &|other| other == Priority::Low), 4, "low has its share");
+        assert!(in_flight.is_full(Priority::Low, |_| false, &settings));
     }
 
     #[test]

@@ -12,13 +12,17 @@ pub struct Kind {
     pub fallback: bool,
     /// What happens after the last attempt (A5, stage 3).
     pub when_exhausted: WhenExhausted,
+    /// The model for jobs of this kind that name none; `None` means the deployment's `PRIMARY_MODEL`.
+    pub primary_model: Option<String>,
+    /// The smaller model for this kind; `None` means the deployment's `FALLBACK_MODEL`.
+    pub fallback_model: Option<String>,
 }
 
-json::object!(only default Kind { fallback, when_exhausted });
+json::object!(only default Kind { fallback, when_exhausted, primary_model, fallback_model });
 
 impl Default for Kind {
     fn default() -> Self {
-        Self { fallback: false, when_exhausted: WhenExhausted::Ask }
+        Self { fallback: false, when_exhausted: WhenExhausted::Ask, primary_model: None, fallback_model: None }
     }
 }
 

@@ -19,3 +19,19 @@ json::names!(Priority {
     Medium => "medium",
     Low => "low",
 });
+
+impl Priority {
+    /// All of them, the most urgent first.
+    pub const ALL: [Self; 3] = [Self::High, Self::Medium, Self::Low];
+
+    /// The part of the in-flight limit, and of the wake-ups, that this priority can count on while others want the rest. In
+    /// percent; under no pressure anyone may have all of it.
+    #[must_use]
+    pub const fn share_percent(self) -> u32 {
+        match self {
+            Self::High => 50,
+            Self::Medium => 35,
+            Self::Low => 15,
+        }
+    }
+}

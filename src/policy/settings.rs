@@ -221,13 +221,18 @@ impl DegradedSettings {
 pub struct GateSettings {
     /// How long a permit lives without being renewed: the configuration's `lease_seconds`. Seconds, default 120.
     pub lease_seconds: u32,
-    /// How often one call tries whether a spend cap is over. the configuration's `spend_cap_retry_seconds`.
+    /// How often one call tries whether a spend cap is over: the configuration's `spend_cap_retry_seconds`.
     /// Seconds, default 900.
     pub spend_cap_retry_seconds: u32,
+    /// A wait that is longer than this is a long one: who may leave for another model does, and words change (A10).
+    /// Seconds, default 25.
+    pub long_wait_seconds: u32,
     /// The breaker.
     pub breaker: BreakerSettings,
-    /// The in-flight limit.
+    /// The rate and the in-flight limit.
     pub pace: PaceSettings,
+    /// When who may leave should.
+    pub degraded: DegradedSettings,
 }
 
 impl Default for GateSettings {
@@ -235,8 +240,10 @@ impl Default for GateSettings {
         Self {
             lease_seconds: 120,
             spend_cap_retry_seconds: 900,
+            long_wait_seconds: 25,
             breaker: BreakerSettings::default(),
             pace: PaceSettings::default(),
+            degraded: DegradedSettings::default(),
         }
     }
 }
@@ -258,6 +265,12 @@ impl GateSettings {
     #[must_use]
     pub fn spend_cap_retry(&self) -> Duration {
         Duration::from_secs(self.spend_cap_retry_seconds.into())
+    }
+
+    /// A wait that is longer than this is a long one.
+    #[must_use]
+    pub fn long_wait(&self) -> Duration {
+        Duration::from_secs(self.long_wait_seconds.into())
     }
 
     /// How often the holder of any permit renews it: a third of the shorter lease, so that one renewal may fail.

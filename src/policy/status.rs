@@ -22,7 +22,9 @@ pub struct GateStatus {
     /// How many there may be.
     pub in_flight_limit: u32,
     /// Jobs asleep because they were held, about.
-    pub held: u32,
+    pub held: u64,
+    /// Whether those who may leave for another model should (B7).
+    pub degraded: bool,
     /// What holds everyone, if anything does.
     pub holds: Vec<HoldStatus>,
     /// Calls that counted in the breaker's window.
@@ -41,6 +43,7 @@ json::output!(GateStatus {
     in_flight,
     in_flight_limit,
     held,
+    degraded,
     holds,
     window,
     buckets,

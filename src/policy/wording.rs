@@ -7,6 +7,10 @@ pub enum Wording {
     Received,
     /// Being worked on, or waiting to be.
     Working,
+    /// Asked whether it may wait.
+    Stalled,
+    /// Waiting for quieter hours.
+    Deferred,
     /// The answer is there.
     Done,
     /// There will be none.
@@ -22,6 +26,8 @@ impl Wording {
         match self {
             Self::Received => "received",
             Self::Working => "working",
+            Self::Stalled => "stalled",
+            Self::Deferred => "deferred",
             Self::Done => "done",
             Self::Failed => "failed",
             Self::Cancelled => "cancelled",
@@ -34,6 +40,8 @@ impl Wording {
         match self {
             Self::Received => "We have your request and will start on it in a moment.",
             Self::Working => "We are working on your request.",
+            Self::Stalled => "This is taking unusually long. May we finish it later, at a quieter time?",
+            Self::Deferred => "We will finish your request later, at a quieter time.",
             Self::Done => "Your answer is ready.",
             Self::Failed => "We could not complete your request.",
             Self::Cancelled => "This request was cancelled.",

@@ -60,7 +60,8 @@ impl Submission {
         });
         match (kind, request) {
             (Some(kind), Some(request)) if form.problems.is_empty() => {
-                let model = request.model.clone().unwrap_or_else(|| config.primary_model.clone());
+                let own = config.kinds.get(&kind).and_then(|kind| kind.primary_model.clone());
+                let model = request.model.clone().or(own).unwrap_or_else(|| config.primary_model.clone());
                 let mut demands = request.demands.clone();
                 let names = betas.as_ref().map(Betas::as_str).unwrap_or_default().split(',');
                 names.filter(|name| !name.is_empty()).for_each(|name| demands.add_feature(name));
@@ -78,6 +79,8 @@ impl Submission {
                     metadata,
                     locale,
                     demands,
+                    first_choice_only: false,
+                    regenerates: None,
                 };
                 Ok(Self { spec, request })
             }

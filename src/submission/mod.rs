@@ -103,6 +103,30 @@ pub fn accept(incoming: Incoming<'_>, config: &Config, random: u128, now: Timest
     Ok(Accepted { record, request: request.body_rest })
 }
 
+/// The answer to the offer to defer, from the body of `POST …/deferral`.
+///
+/// # Errors
+/// 400 if it is anything but `{"accept": true}` or `{"accept": false}`.
+pub fn parse_deferral(body: &[u8]) -> Result<bool, ApiError> {
+    struct Answer {
+        accept: bool,
+    }
+    json::object!(only Answer { accept });
+    let answer = std::str::from_utf8(body).ok().and_then(|text| json::read::<Answer>(text).ok());
+    let message = "send {\"accept\": true} to let the job wait, or {\"accept\": false} to give it up";
+    answer.map(|answer| answer.accept).ok_or_else(|| ApiError::new(ErrorKind::InvalidRequest, message))
+}
+
+/// The job `id` that does `old` again, on the model that was asked for and no other. Somebody asks for it now: it does not
+/// wait for quieter hours.
+#[must_use]
+pub fn again(old: Record, id: JobId, now: Timestamp) -> Record {
+    let mut spec = old.spec;
+    spec.first_choice_only = true;
+    spec.regenerates = Some(old.id);
+    Record::new(id, old.client, spec, old.fingerprint, now)
+}
+
 /// The receipt for a submission with `fingerprint`, from what the Job object answered. `origin` is the deployment's own.
 ///
 /// # Errors

@@ -52,6 +52,15 @@ pub enum Event<'a> {
         /// Until the job is looked at again.
         wait_ms: u64,
     },
+    /// A job's attempts are used up, and it may go on later.
+    JobExhausted {
+        /// The job.
+        job: &'a str,
+        /// `stall` (the user is asked) or `defer`.
+        then: &'a str,
+        /// Until it would be taken up again.
+        resume_ms: u64,
+    },
     /// The upstream is about to be called.
     CallStarted {
         /// The job.
@@ -205,6 +214,7 @@ events! {
     "job_claimed" => JobClaimed { job, turn, attempts },
     "delivery_skipped" => DeliverySkipped { job, turn, reason },
     "job_held" => JobHeld { job, model, reason, wait_ms },
+    "job_exhausted" => JobExhausted { job, then, resume_ms },
     "call_started" => CallStarted { job, model, permit },
     "call_succeeded" => CallSucceeded { job, model, request_id, duration_ms, input_tokens, output_tokens },
     "call_failed" => CallFailed { job, model, cause, status, request_id, duration_ms },

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use spillway::api::status::Published;
 use spillway::claude::response::Message;
 use spillway::job::settlement::FailedCall;
-use spillway::job::{Claim, Ending, FailReason, JobId, Record, Settlement, Then, Timing, Token};
+use spillway::job::{Claim, Ending, FailReason, Hold, JobId, Record, Settlement, Then, Timing, Token};
 use spillway::policy::answer::HoldReason;
 use spillway::policy::cause::Cause;
 use spillway::policy::time::Timestamp;
@@ -44,8 +44,8 @@ fn calling() -> (Record, Token) {
     (record, token)
 }
 
-fn failed_call(cause: Cause, wait_ms: Option<u64>) -> Option<FailedCall> {
-    Some(FailedCall {
+fn failed_calls(cause: Cause, wait_ms: Option<u64>) -> Vec<FailedCall> {
+    vec![FailedCall {
         model: "m-large".into(),
         cause,
         status: Some(529),
@@ -53,7 +53,7 @@ fn failed_call(cause: Cause, wait_ms: Option<u64>) -> Option<FailedCall> {
         costs_attempt: true,
         costs_call: true,
         computed_wait_ms: wait_ms,
-    })
+    }]
 }
 
 fn view(record: &Record, answer: Option<&Message>, now: Timestamp) -> (Published, Value) {
@@ -112,7 +112,7 @@ fn generating_and_refining_have_the_same_words_and_different_names() {
 fn retrying_says_why_and_when_it_goes_on_and_what_has_failed() {
     let (mut record, token) = calling();
     let then = Then::Retry { cause: Cause::Overloaded, wait_ms: 4_000 };
-    record.settle(token, Settlement { failed_call: failed_call(Cause::Overloaded, Some(3_712)), then }, at(2));
+    record.settle(token, Settlement { failed_calls: failed_calls(Cause::Overloaded, Some(3_712)), then }, at(2));
     let expected = |next_check_seconds, real_wait_ms: Option<u64>| {
         json!({
             "waiting": {"reason": "overloaded", "next_check_seconds": next_check_seconds},
@@ -147,7 +147,11 @@ fn held_says_why() {
     ] {
         let mut record = job();
         let token = claim(&mut record, 1, at(1));
-        record.settle(token, Settlement { failed_call: None, then: Then::Hold { reason, wait_ms: 90_000 } }, at(1));
+        record.settle(
+            token,
+            Settlement { failed_calls: Vec::new(), then: Then::Hold(Hold::new(reason, 90_000)) },
+            at(1),
+        );
         let (published, view) = view(&record, None, at(1));
         let waiting = json!({"waiting": {"reason": name, "next_check_seconds": 90}});
         assert_eq!(view, and(status("held", WORKING, (0, 0), "2023-11-14T22:13:21.000Z"), waiting));
@@ -161,8 +165,8 @@ fn done_has_the_message_verbatim_its_text_and_who_gave_it() {
         r#"{"type":"message","content":[{"type":"text","text":"A, "},{"type":"text","text":"B"}],"usage":{"x":1.50}}"#;
     for (model_used, downgraded) in [("m-large", false), ("m-small", true)] {
         let (mut record, token) = calling();
-        let then = Then::End(Ending::Done { model_used: model_used.into() });
-        record.settle(token, Settlement { failed_call: None, then }, at(3));
+        let then = Then::End(Ending::Done { model_used: model_used.into(), downgrade: None });
+        record.settle(token, Settlement { failed_calls: Vec::new(), then }, at(3));
         let answer = Message::from_json(json.as_bytes()).unwrap();
         let (published, view) = view(&record, Some(&answer), at(9));
         let base = status("done", ("done", "Your answer is ready."), (0, 1), "2023-11-14T22:13:23.000Z");
@@ -197,10 +201,10 @@ fn failed_has_a_stable_reason_the_last_cause_and_a_sentence() {
         ),
     ] {
         let (mut record, token) = calling();
-        let failed_call = failed_call(cause.unwrap_or(Cause::Overloaded), None);
+        let failed_calls = failed_calls(cause.unwrap_or(Cause::Overloaded), None);
         let error_type = error_type.map(str::to_owned);
         let then = Then::End(Ending::Failed { reason, cause, error_type, message: "Why.".into() });
-        record.settle(token, Settlement { failed_call, then }, at(3));
+        record.settle(token, Settlement { failed_calls, then }, at(3));
         let (published, mut view) = view(&record, None, at(9));
         assert!(published.is_final);
         let history = view.as_object_mut().unwrap().insert("history".into(), json!([])).unwrap();

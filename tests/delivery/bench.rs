@@ -3,15 +3,14 @@
 use std::time::Duration;
 
 use spillway::claude::failure::Failure;
-use spillway::config::Policy;
+use spillway::config::{Config, Policy};
 use spillway::delivery::{Call, Delivery, Step};
-use spillway::job::{Begun, Claim, Claimed, JobId, Record, Settlement, Then};
-use spillway::policy::answer::{Decision, PermitId, Report, Verdict};
+use spillway::job::{Begun, Claim, Claimed, Hold, JobId, Record, Settlement, Then};
+use spillway::policy::answer::{Asking, Decision, Ended, PermitId, Report, Verdict};
 use spillway::policy::backoff::Buckets;
 use spillway::policy::cause::Cause;
 use spillway::policy::gate::Gate;
 use spillway::policy::presets::Preset;
-use spillway::policy::priority::Priority;
 use spillway::policy::time::Timestamp;
 
 pub(crate) const T0: Timestamp = Timestamp::from_millis(1_700_000_000_000);
@@ -48,7 +47,7 @@ pub(crate) fn failure(cause: Cause, retry_after: Option<Duration>) -> Failure {
 
 /// One gate and everything that jobs at it need.
 pub(crate) struct Bench {
-    pub(crate) policy: Policy,
+    pub(crate) config: Config,
     pub(crate) gate: Gate,
     pub(crate) rng: fastrand::Rng,
     pub(crate) now: Timestamp,
@@ -58,35 +57,42 @@ pub(crate) struct Bench {
 #[derive(Debug)]
 pub(crate) struct Delivered {
     pub(crate) settlement: Settlement,
-    /// The call that was made, and its verdict.
+    /// The last call that was made, and its verdict.
     pub(crate) call: Option<(Call, Verdict)>,
+    /// How many were made.
+    pub(crate) calls: usize,
 }
 
 impl Delivered {
     pub(crate) fn costs_attempt(&self) -> bool {
-        self.settlement.failed_call.as_ref().is_some_and(|call| call.costs_attempt)
+        self.settlement.failed_calls.iter().any(|call| call.costs_attempt)
     }
 
     pub(crate) fn costs_call(&self) -> bool {
-        self.settlement.failed_call.as_ref().is_some_and(|call| call.costs_call)
+        self.settlement.failed_calls.iter().any(|call| call.costs_call)
     }
 
     pub(crate) fn wait_ms(&self) -> Option<u64> {
         match self.settlement.then {
-            Then::Retry { wait_ms, .. } | Then::Hold { wait_ms, .. } => Some(wait_ms),
+            Then::Retry { wait_ms, .. } | Then::Hold(Hold { wait_ms, .. }) => Some(wait_ms),
+            Then::Stall { resume_ms, .. } | Then::Defer { resume_ms } => Some(resume_ms),
             Then::End(_) => None,
         }
     }
 }
 
 pub(crate) fn bench(policy: &str) -> Bench {
-    Bench { policy: Policy::parse(policy).unwrap(), gate: Gate::default(), rng: fastrand::Rng::with_seed(11), now: T0 }
+    Bench { config: config(policy), gate: Gate::default(), rng: fastrand::Rng::with_seed(11), now: T0 }
+}
+
+pub(crate) fn config(policy: &str) -> Config {
+    Config::parse(|key| (key == "POLICY").then(|| policy.to_owned())).unwrap()
 }
 
 pub(crate) fn job(deadline_seconds: u64, preset: Option<Preset>) -> Record {
     let preset = preset.map(|preset| format!(r#""preset":{},"#, serde_json::to_string(&preset).unwrap()));
     let spec = format!(
-        r#"{{"kind":"tagging","priority":"medium",{}"model":"m","deadline_seconds":{deadline_seconds}}}"#,
+        r#"{{"kind":"code_generation","priority":"medium",{}"model":"m","deadline_seconds":{deadline_seconds},"when_exhausted":"fail"}}"#,
         preset.unwrap_or_default()
     );
     Record::new(JobId::random(1), "app".into(), serde_json::from_str(&spec).unwrap(), "f".into(), T0)
@@ -104,13 +110,14 @@ pub(crate) fn claimed(deadline_seconds: u64) -> Claimed {
 impl Bench {
     /// A permit for somebody else.
     pub(crate) fn permit(&mut self) -> PermitId {
-        let decision = self.gate.permit(Priority::Medium, self.now, &mut self.rng, &self.policy.gate());
+        let decision = self.gate.permit(Asking::default(), self.now, &self.config.policy.gate());
         decision.permit().unwrap_or_else(|| panic!("{decision:?}"))
     }
 
     pub(crate) fn report(&mut self, permit: PermitId, report: Report) -> Verdict {
-        let backoff = self.policy.backoff.clone();
-        self.gate.report(Some(permit), report, &backoff, self.now, &mut self.rng, &self.policy.gate())
+        let backoff = self.config.policy.backoff.clone();
+        let ended = Ended { permit: Some(permit), asking: Asking::default(), report, backoff };
+        self.gate.report(&ended, self.now, &mut self.rng, &self.config.policy.gate())
     }
 
     /// Somebody else's overload opens the gate, if one failure is enough for its policy.
@@ -133,43 +140,52 @@ impl Bench {
         outcome: Outcome,
         meanwhile: impl Fn(&mut Self),
     ) -> Delivered {
-        let timing = self.policy.timing();
+        let config = self.config.clone();
+        let (timing, settings) = (config.policy.timing(), config.policy.gate());
         let turn = serde_json::to_value(&*record).unwrap()["turn"].as_u64().unwrap();
         let claimed = match record.claim(turn, self.now, &timing) {
             Claim::Claimed(claimed) => claimed,
             other => panic!("{other:?}"),
         };
-        let policy = self.policy.clone();
-        let (mut delivery, mut step) = Delivery::start(&claimed, &policy, self.now, self.now);
-        let mut call = None;
+        let (mut delivery, mut step) = Delivery::start(&claimed, &config, self.now, self.now, &mut self.rng);
+        let (mut call, mut calls) = (None, 0);
         loop {
             step = match step {
-                Step::AskGate { priority, .. } => {
-                    let decision = self.gate.permit(priority, self.now, &mut self.rng, &policy.gate());
-                    delivery.on_decision(decision, self.now)
+                Step::AskGate { asking, .. } => {
+                    let decision = self.gate.permit(asking, self.now, &settings);
+                    delivery.on_decision(decision, self.now, &mut self.rng)
+                }
+                Step::Pause(pause) => {
+                    self.now = self.now + pause;
+                    delivery.on_pause(self.now, &mut self.rng)
                 }
                 Step::Call(made) => {
                     let begun = record.begin(claimed.token, made.model.clone(), self.now, &timing);
                     assert_eq!(begun, Begun::Go);
+                    calls += 1;
                     meanwhile(self);
-                    let (report, result) = match &outcome {
-                        Outcome::Answer => (Report::Success, Ok(())),
+                    let next;
+                    let verdict;
+                    match &outcome {
+                        Outcome::Answer => {
+                            let ended = delivery.ended(&made, Report::Success);
+                            verdict = self.gate.report(&ended, self.now, &mut self.rng, &settings);
+                            next = delivery.on_answer();
+                        }
                         Outcome::Fails { failure, after_content } => {
                             let (cause, retry_after) = (failure.cause, failure.retry_after);
-                            let after_content = *after_content;
-                            (Report::Failure { cause, after_content, retry_after }, Err(failure))
+                            let report = Report::Failure { cause, after_content: *after_content, retry_after };
+                            let ended = delivery.ended(&made, report);
+                            verdict = self.gate.report(&ended, self.now, &mut self.rng, &settings);
+                            next = delivery.on_failure(failure, *after_content, &verdict, self.now, &mut self.rng);
                         }
-                    };
-                    let backoff = delivery.backoff();
-                    let verdict =
-                        self.gate.report(made.permit, report, &backoff, self.now, &mut self.rng, &policy.gate());
-                    let next = delivery.on_outcome(result, &verdict, self.now);
+                    }
                     call = Some((made, verdict));
                     next
                 }
                 Step::Settle(settlement) => {
                     record.settle(claimed.token, settlement.clone(), self.now);
-                    return Delivered { settlement, call };
+                    return Delivered { settlement, call, calls };
                 }
             };
         }
@@ -194,7 +210,7 @@ impl Bench {
 
 /// The gate's answer to whoever asks first.
 pub(crate) fn first_decision() -> Decision {
-    Gate::default().permit(Priority::Medium, T0, &mut fastrand::Rng::with_seed(1), &Policy::default().gate())
+    Gate::default().permit(Asking::default(), T0, &Policy::default().gate())
 }
 
 /// A verdict as the buckets of a fresh gate give it.

@@ -2,14 +2,13 @@
 
 use std::time::Duration;
 
-use spillway::config::Policy;
 use spillway::delivery::{Delivery, GateTrouble, Limits, Step};
 use spillway::job::{Claimed, Then};
 use spillway::policy::answer::{Decision, HoldReason, PermitId};
 use spillway::policy::time::Timestamp;
 use spillway::policy::unguarded::Unguarded;
 
-use super::bench::{T0, claimed};
+use super::bench::{T0, claimed, config};
 
 fn after(seconds: u64) -> Timestamp {
     T0 + Duration::from_secs(seconds)
@@ -17,10 +16,10 @@ fn after(seconds: u64) -> Timestamp {
 
 /// What a delivery does that starts so many seconds into its invocation, and whose gate answers later on.
 fn first_step(claimed: &Claimed, started: u64, answered: u64) -> Step {
-    let policy = Policy::default();
-    let (mut delivery, step) = Delivery::start(claimed, &policy, T0, after(started));
+    let (config, mut rng) = (config("{}"), fastrand::Rng::with_seed(1));
+    let (mut delivery, step) = Delivery::start(claimed, &config, T0, after(started), &mut rng);
     match step {
-        Step::AskGate { .. } => delivery.on_decision(Decision::Granted(PermitId(1)), after(answered)),
+        Step::AskGate { .. } => delivery.on_decision(Decision::Granted(PermitId(1)), after(answered), &mut rng),
         other => other,
     }
 }
@@ -28,7 +27,7 @@ fn first_step(claimed: &Claimed, started: u64, answered: u64) -> Step {
 fn hold_of(step: &Step) -> Option<(HoldReason, u64)> {
     match step {
         Step::Settle(settlement) => match settlement.then {
-            Then::Hold { reason, wait_ms } => Some((reason, wait_ms)),
+            Then::Hold(hold) => Some((hold.reason, hold.wait_ms)),
             _ => None,
         },
         _ => None,
@@ -67,10 +66,12 @@ fn a_call_has_its_minute_even_if_the_gate_takes_its_time() {
 
 #[test]
 fn no_limit_of_a_call_is_longer_than_the_call() {
-    let policy = Policy::parse(r#"{"call":{"total_seconds":20,"headers_seconds":60,"idle_seconds":90}}"#).unwrap();
-    let claimed = claimed(86_400);
-    let (mut delivery, _) = Delivery::start(&claimed, &policy, T0, T0);
-    let Step::Call(call) = delivery.on_decision(Decision::Granted(PermitId(1)), T0) else { panic!("granted") };
+    let config = config(r#"{"call":{"total_seconds":20,"headers_seconds":60,"idle_seconds":90}}"#);
+    let (claimed, mut rng) = (claimed(86_400), fastrand::Rng::with_seed(1));
+    let (mut delivery, _) = Delivery::start(&claimed, &config, T0, T0, &mut rng);
+    let Step::Call(call) = delivery.on_decision(Decision::Granted(PermitId(1)), T0, &mut rng) else {
+        panic!("granted")
+    };
     let twenty = Duration::from_secs(20);
     assert_eq!(call.limits, Limits { headers: twenty, idle: twenty, total: twenty });
 }
@@ -97,10 +98,10 @@ fn the_last_call_may_begin_at_any_time_before_the_deadline() {
 
 /// The steps that jobs of one invocation take whose gate has this trouble, each so many seconds after its beginning.
 fn troubled(trouble: GateTrouble, moments: &[u64], seed: u64) -> Vec<Step> {
-    let (claimed, policy) = (claimed(86_400), Policy::default());
+    let (claimed, config) = (claimed(86_400), config("{}"));
     let (mut unguarded, mut rng) = (Unguarded::default(), fastrand::Rng::with_seed(seed));
     let step = |seconds: &u64| {
-        let (mut delivery, _) = Delivery::start(&claimed, &policy, T0, after(*seconds));
+        let (mut delivery, _) = Delivery::start(&claimed, &config, T0, after(*seconds), &mut rng);
         delivery.on_gate_trouble(trouble, &mut unguarded, after(*seconds), &mut rng)
     };
     moments.iter().map(step).collect()
@@ -113,7 +114,7 @@ fn an_overloaded_gate_is_left_alone_for_five_to_fifteen_seconds_and_costs_nothin
         for step in troubled(GateTrouble::Overloaded, &[0, 1, 20], seed) {
             let Some((HoldReason::GateUnavailable, wait_ms)) = hold_of(&step) else { panic!("{step:?}") };
             let Step::Settle(settlement) = step else { panic!() };
-            assert_eq!(settlement.failed_call, None);
+            assert_eq!(settlement.failed_calls, []);
             waits.push(wait_ms);
         }
     }

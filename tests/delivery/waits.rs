@@ -4,21 +4,20 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use spillway::delivery::{Delivery, Step};
-use spillway::job::{Ending, Settlement, State, Then};
+use spillway::job::{Ending, Hold, Settlement, State, Then};
 use spillway::policy::answer::{Decision, Held, HoldReason, Verdict};
 use spillway::policy::backoff::{BucketName, Wait};
 use spillway::policy::cause::Cause;
 use spillway::policy::presets::Preset;
 
-use super::bench::{Outcome, T0, asks, bench, claimed, fails, failure, first_decision, job, wait_of};
-use spillway::config::Policy;
+use super::bench::{Outcome, T0, asks, bench, claimed, config, fails, failure, first_decision, job, wait_of};
 
 /// The settlement of a delivery whose one call failed with `verdict`, `deadline_seconds` before its job's deadline.
 fn settled(deadline_seconds: u64, cause: Cause, verdict: &Verdict) -> Settlement {
-    let (claimed, policy) = (claimed(deadline_seconds), Policy::default());
-    let (mut delivery, _) = Delivery::start(&claimed, &policy, T0, T0);
-    delivery.on_decision(first_decision(), T0);
-    match delivery.on_outcome(Err(&failure(cause, None)), verdict, T0) {
+    let (claimed, config, mut rng) = (claimed(deadline_seconds), config("{}"), fastrand::Rng::with_seed(1));
+    let (mut delivery, _) = Delivery::start(&claimed, &config, T0, T0, &mut rng);
+    delivery.on_decision(first_decision(), T0, &mut rng);
+    match delivery.on_failure(&failure(cause, None), false, verdict, T0, &mut rng) {
         Step::Settle(settlement) => settlement,
         step => panic!("{step:?}"),
     }
@@ -47,9 +46,9 @@ fn a_wait_is_whole_seconds_at_least_one_and_ends_before_the_deadline() {
         (6, 120_000, 0, Some(1_000)),
         (5, 1_000, 0, None),
     ] {
-        let then = settled(deadline_seconds, Cause::Overloaded, &verdict(wanted_ms, floor_ms)).then;
+        let then = settled(deadline_seconds, Cause::ServerError, &verdict(wanted_ms, floor_ms)).then;
         let (label, retry) =
-            ((deadline_seconds, wanted_ms, floor_ms), |wait_ms| Then::Retry { cause: Cause::Overloaded, wait_ms });
+            ((deadline_seconds, wanted_ms, floor_ms), |wait_ms| Then::Retry { cause: Cause::ServerError, wait_ms });
         match wait_ms {
             Some(wait_ms) => assert_eq!(then, retry(wait_ms), "{label:?}"),
             None => assert_eq!(reason(&then), Some("deadline_exceeded"), "{label:?}"),
@@ -59,13 +58,14 @@ fn a_wait_is_whole_seconds_at_least_one_and_ends_before_the_deadline() {
 
 #[test]
 fn what_a_call_took_is_no_longer_left_to_wait() {
-    let (claimed, policy) = (claimed(60), Policy::default());
-    let (mut delivery, _) = Delivery::start(&claimed, &policy, T0, T0);
-    delivery.on_decision(first_decision(), T0);
+    let (claimed, config, mut rng) = (claimed(60), config("{}"), fastrand::Rng::with_seed(1));
+    let (mut delivery, _) = Delivery::start(&claimed, &config, T0, T0, &mut rng);
+    delivery.on_decision(first_decision(), T0, &mut rng);
     let later = T0 + Duration::from_secs(40);
-    let step = delivery.on_outcome(Err(&failure(Cause::Overloaded, None)), &verdict(120_000, 0), later);
+    let server_error = failure(Cause::ServerError, None);
+    let step = delivery.on_failure(&server_error, false, &verdict(120_000, 0), later, &mut rng);
     let Step::Settle(settlement) = step else { panic!("{step:?}") };
-    assert_eq!(settlement.then, Then::Retry { cause: Cause::Overloaded, wait_ms: 15_000 });
+    assert_eq!(settlement.then, Then::Retry { cause: Cause::ServerError, wait_ms: 15_000 });
 }
 
 fn reason(then: &Then) -> Option<&'static str> {
@@ -133,14 +133,14 @@ fn each_preset_waits_by_its_own_base_and_cap() {
 #[test]
 fn a_hold_is_cut_to_the_deadline_too_and_fails_when_nothing_is_left() {
     let hold = |deadline_seconds, seconds| {
-        let (claimed, policy) = (claimed(deadline_seconds), Policy::default());
-        let (mut delivery, _) = Delivery::start(&claimed, &policy, T0, T0);
-        let after = Duration::from_secs(seconds);
-        delivery.on_decision(Decision::NotBefore { after, reason: HoldReason::BreakerOpen }, T0)
+        let (claimed, config, mut rng) = (claimed(deadline_seconds), config("{}"), fastrand::Rng::with_seed(1));
+        let (mut delivery, _) = Delivery::start(&claimed, &config, T0, T0, &mut rng);
+        let held = Held::new(Duration::from_secs(seconds), HoldReason::BreakerOpen);
+        delivery.on_decision(Decision::NotBefore(held), T0, &mut rng)
     };
     let held = |wait_ms| {
-        let then = Then::Hold { reason: HoldReason::BreakerOpen, wait_ms };
-        Step::Settle(Settlement { failed_call: None, then })
+        let then = Then::Hold(Hold::new(HoldReason::BreakerOpen, wait_ms));
+        Step::Settle(Settlement { failed_calls: Vec::new(), then })
     };
     assert_eq!(hold(86_400, 90), held(90_000));
     assert_eq!(hold(60, 90), held(55_000));
@@ -154,18 +154,18 @@ fn a_hold_is_cut_to_the_deadline_too_and_fails_when_nothing_is_left() {
 
 #[test]
 fn a_call_that_ends_in_a_hold_beyond_the_deadline_is_not_forgotten() {
-    let held = Held { after: Duration::from_secs(900), reason: HoldReason::SpendCap };
+    let held = Held::new(Duration::from_secs(900), HoldReason::SpendCap);
     let verdict = Verdict { held: Some(held), ..Verdict::default() };
     let settlement = settled(5, Cause::SpendCap, &verdict);
     assert_eq!(reason(&settlement.then), Some("deadline_exceeded"));
-    assert_eq!(settlement.failed_call.map(|call| call.cause), Some(Cause::SpendCap));
+    assert_eq!(settlement.failed_calls[0].cause, Cause::SpendCap);
 }
 
 #[test]
 fn a_report_that_the_gate_did_not_take_waits_as_a_first_failure_and_costs_an_attempt() {
     use spillway::policy::answer::Report;
-    let (claimed, policy) = (claimed(86_400), Policy::default());
-    let (delivery, _) = Delivery::start(&claimed, &policy, T0, T0);
+    let (claimed, config) = (claimed(86_400), config("{}"));
+    let (delivery, _) = Delivery::start(&claimed, &config, T0, T0, &mut fastrand::Rng::with_seed(1));
     for (cause, retry_after, costs) in [
         (Cause::Overloaded, None, true),
         (Cause::ServerError, None, true),

@@ -12,7 +12,7 @@ mod world;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use spillway::job::{Claim, Claimed, Effect, Ending, JobId, Record, Renewal, Settlement, Then};
+use spillway::job::{Claim, Claimed, Effect, Ending, Hold, JobId, Record, Renewal, Settlement, Then};
 use spillway::policy::answer::HoldReason;
 use spillway::policy::time::Timestamp;
 use world::{
@@ -194,8 +194,8 @@ fn a_wait_of_sixty_hours_is_chained_out_of_days() {
     let mut record = job(604_800);
     let (hour, mut now) = (Duration::from_secs(3_600), T0);
     let Claim::Claimed(claimed) = record.claim(1, now, &TIMING) else { panic!("the first turn is due at once") };
-    let then = Then::Hold { reason: HoldReason::RetryAfter, wait_ms: 60 * 3_600_000 };
-    record.settle(claimed.token, Settlement { failed_call: None, then }, now);
+    let then = Then::Hold(Hold::new(HoldReason::RetryAfter, 60 * 3_600_000));
+    record.settle(claimed.token, Settlement { failed_calls: Vec::new(), then }, now);
 
     for (delay_hours, claim) in [(24, "early"), (24, "early"), (12, "claimed")] {
         let effects = record.tick(now, &TIMING);
@@ -213,7 +213,10 @@ fn a_wait_of_sixty_hours_is_chained_out_of_days() {
 fn a_finished_job_is_published_until_kv_takes_it_and_deleted_when_its_retention_is_over() {
     let mut record = job(86_400);
     let Claim::Claimed(claimed) = record.claim(1, T0, &TIMING) else { panic!("the first turn is due at once") };
-    let done = Settlement { failed_call: None, then: Then::End(Ending::Done { model_used: "m".into() }) };
+    let done = Settlement {
+        failed_calls: Vec::new(),
+        then: Then::End(Ending::Done { model_used: "m".into(), downgrade: None }),
+    };
     record.settle(claimed.token, done, T0);
     let at = |seconds: u64| T0 + Duration::from_secs(seconds);
 
@@ -236,7 +239,10 @@ fn what_is_published_lives_in_kv_no_longer_than_the_job_but_as_long_as_kv_demand
     for (late_seconds, ttl_seconds) in [(0, 86_400), (80_000, 6_400), (86_399, 60)] {
         let mut record = job(86_400);
         let Claim::Claimed(claimed) = record.claim(1, T0, &TIMING) else { panic!("the first turn is due at once") };
-        let done = Settlement { failed_call: None, then: Then::End(Ending::Done { model_used: "m".into() }) };
+        let done = Settlement {
+            failed_calls: Vec::new(),
+            then: Then::End(Ending::Done { model_used: "m".into(), downgrade: None }),
+        };
         record.settle(claimed.token, done, T0);
         let effects = record.tick(T0 + Duration::from_secs(late_seconds), &TIMING);
         assert_eq!(effects, [Effect::Publish { ttl_seconds }]);
@@ -247,7 +253,10 @@ fn what_is_published_lives_in_kv_no_longer_than_the_job_but_as_long_as_kv_demand
 fn a_finished_job_that_is_erased_is_taken_out_of_kv_again() {
     let mut record = job(86_400);
     let Claim::Claimed(claimed) = record.claim(1, T0, &TIMING) else { panic!("the first turn is due at once") };
-    let done = Settlement { failed_call: None, then: Then::End(Ending::Done { model_used: "m".into() }) };
+    let done = Settlement {
+        failed_calls: Vec::new(),
+        then: Then::End(Ending::Done { model_used: "m".into(), downgrade: None }),
+    };
     record.settle(claimed.token, done, T0);
     record.tick(T0, &TIMING);
     record.published(T0);
@@ -264,7 +273,10 @@ fn a_write_to_kv_that_arrives_after_the_job_was_erased_is_taken_back_even_after_
     for is_deleted_before in [false, true] {
         let mut record = job(86_400);
         let Claim::Claimed(claimed) = record.claim(1, T0, &TIMING) else { panic!("the first turn is due at once") };
-        let done = Settlement { failed_call: None, then: Then::End(Ending::Done { model_used: "m".into() }) };
+        let done = Settlement {
+            failed_calls: Vec::new(),
+            then: Then::End(Ending::Done { model_used: "m".into(), downgrade: None }),
+        };
         record.settle(claimed.token, done, T0);
         assert!(matches!(record.tick(T0, &TIMING).as_slice(), [Effect::Publish { .. }]));
         record.cancel(T0);
@@ -286,8 +298,8 @@ fn absurd_clocks_do_not_panic() {
         let mut claimed = record();
         if let Claim::Claimed(Claimed { token, .. }) = claimed.claim(1, now, &TIMING) {
             claimed.begin(token, "m".into(), now, &TIMING);
-            let then = Then::Hold { reason: HoldReason::RetryAfter, wait_ms: u64::MAX };
-            claimed.settle(token, Settlement { failed_call: None, then }, now);
+            let then = Then::Hold(Hold::new(HoldReason::RetryAfter, u64::MAX));
+            claimed.settle(token, Settlement { failed_calls: Vec::new(), then }, now);
         }
         for mut record in [record(), claimed] {
             record.revive(1, now);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use spillway::job::{Claim, Effect, Ending, Settlement, Then};
+use spillway::job::{Claim, Effect, Ending, Hold, Settlement, Then};
 use spillway::policy::answer::HoldReason;
 use spillway::policy::time::Timestamp;
 
@@ -22,8 +22,8 @@ fn ring(world: &mut World, is_done: bool) -> Vec<Effect> {
 
 fn answer(world: &mut World, turn: u64) {
     if let Claim::Claimed(claimed) = world.record.claim(turn, world.now, &TIMING) {
-        let then = Then::End(Ending::Done { model_used: "m".into() });
-        world.record.settle(claimed.token, Settlement { failed_call: None, then }, world.now);
+        let then = Then::End(Ending::Done { model_used: "m".into(), downgrade: None });
+        world.record.settle(claimed.token, Settlement { failed_calls: Vec::new(), then }, world.now);
     }
 }
 
@@ -158,8 +158,8 @@ fn each_turn_is_missed_with_fresh_patience() {
     let late = record.next_alarm(&TIMING);
     assert_eq!(late, T0 + Duration::from_secs(4_200), "doubled twice");
     let Claim::Claimed(claimed) = record.claim(1, late, &TIMING) else { panic!("its time has come") };
-    let then = Then::Hold { reason: HoldReason::BreakerOpen, wait_ms: 1_000 };
-    record.settle(claimed.token, Settlement { failed_call: None, then }, late);
+    let then = Then::Hold(Hold::new(HoldReason::BreakerOpen, 1_000));
+    record.settle(claimed.token, Settlement { failed_calls: Vec::new(), then }, late);
     record.tick(late, &TIMING);
     record.announced(2, late);
     assert_eq!(record.next_alarm(&TIMING), late + Duration::from_secs(1 + 600));

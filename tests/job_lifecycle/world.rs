@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use serde_json::Value;
 use spillway::api::status::Published;
 use spillway::job::settlement::FailedCall;
-use spillway::job::{Effect, Ending, FailReason, JobId, Record, Settlement, Spec, Then, Timing, Token};
+use spillway::job::{Effect, Ending, FailReason, Hold, JobId, Record, Settlement, Spec, Then, Timing, Token};
 use spillway::policy::answer::HoldReason;
 use spillway::policy::cause::Cause;
 use spillway::policy::priority::Priority;
@@ -226,11 +226,11 @@ fn settlements() -> impl Strategy<Value = Settlement> {
     };
     let then = prop_oneof![
         4 => (causes.clone(), waits.clone()).prop_map(|(cause, wait_ms)| Then::Retry { cause, wait_ms }),
-        3 => waits.prop_map(|wait_ms| Then::Hold { reason: HoldReason::BreakerOpen, wait_ms }),
-        1 => Just(Then::End(Ending::Done { model_used: "m".into() })),
+        3 => waits.prop_map(|wait_ms| Then::Hold(Hold::new(HoldReason::BreakerOpen, wait_ms))),
+        1 => Just(Then::End(Ending::Done { model_used: "m".into(), downgrade: None })),
         1 => causes.prop_map(move |cause| Then::End(failed(cause))),
     ];
-    (prop::option::of(failed_call), then).prop_map(|(failed_call, then)| Settlement { failed_call, then })
+    (prop::collection::vec(failed_call, 0..3), then).prop_map(|(failed_calls, then)| Settlement { failed_calls, then })
 }
 
 fn ops() -> impl Strategy<Value = Op> {
