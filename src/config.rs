@@ -13,6 +13,7 @@ use crate::json::{self, Map, Unreadable};
 use crate::policy::kinds::{Kind, Kinds};
 use crate::policy::models::Models;
 use crate::policy::settings::{BackoffSettings, BreakerSettings, DegradedSettings, GateSettings, PaceSettings};
+use crate::policy::wording::{LONG_WAIT, Messages};
 
 /// Everything a deployment is told.
 #[derive(Clone, Debug)]
@@ -56,6 +57,8 @@ pub struct Policy {
     pub watchdog_seconds: u64,
     /// How often one call tries whether a spend cap is over. 1–86,400 s, default 900.
     pub spend_cap_retry_seconds: u32,
+    /// From which wait on an unfinished job says that it takes longer. 1–86,400 s, default 25 (A10).
+    pub long_wait_seconds: u64,
     /// The limits of one call.
     pub call: CallSettings,
     /// When the breaker trips and for how long (A7).
@@ -76,6 +79,8 @@ pub struct Policy {
     pub kinds: Map<String, Kind>,
     /// What models can do: rows and values over the built-in table.
     pub models: Models,
+    /// What a job's user reads, by language and code, over our own texts: 1–500 characters each (A9).
+    pub messages: Messages,
 }
 
 json::object!(only default Policy {
@@ -87,6 +92,7 @@ json::object!(only default Policy {
     lease_seconds,
     watchdog_seconds,
     spend_cap_retry_seconds,
+    long_wait_seconds,
     call,
     breaker,
     backoff,
@@ -97,6 +103,7 @@ json::object!(only default Policy {
     sync,
     kinds,
     models,
+    messages,
 });
 
 /// The limits of one call.
@@ -154,6 +161,7 @@ impl Default for Policy {
             lease_seconds: 120,
             watchdog_seconds: 600,
             spend_cap_retry_seconds: 900,
+            long_wait_seconds: LONG_WAIT.as_secs(),
             call: CallSettings::default(),
             breaker: BreakerSettings::default(),
             backoff: BackoffSettings::default(),
@@ -164,6 +172,7 @@ impl Default for Policy {
             sync: SyncSettings::default(),
             kinds: Map::default(),
             models: Models::default(),
+            messages: Messages::default(),
         }
     }
 }
@@ -315,7 +324,7 @@ impl Policy {
             breaker: self.breaker.clone(),
             pace: self.pace.clone(),
             degraded: self.degraded.clone(),
-            ..GateSettings::default()
+            long_wait_seconds: self.long_wait_seconds,
         }
     }
 
@@ -329,6 +338,12 @@ impl Policy {
         }
     }
 
+    /// From which wait on an unfinished job says that it takes longer.
+    #[must_use]
+    pub const fn long_wait(&self) -> Duration {
+        Duration::from_secs(self.long_wait_seconds)
+    }
+
     fn validate(&self) -> Vec<Fault> {
         let ranges = [
             ("max_attempts", u64::from(self.max_attempts), 1, 100),
@@ -339,6 +354,7 @@ impl Policy {
             ("lease_seconds", u64::from(self.lease_seconds), 1, 900),
             ("watchdog_seconds", self.watchdog_seconds, 1, 86_400),
             ("spend_cap_retry_seconds", u64::from(self.spend_cap_retry_seconds), 1, 86_400),
+            ("long_wait_seconds", self.long_wait_seconds, 1, 86_400),
             ("call.total_seconds", self.call.total_seconds, 1, MAX_CALL_SECONDS),
             ("call.headers_seconds", self.call.headers_seconds, 1, MAX_CALL_SECONDS),
             ("call.idle_seconds", self.call.idle_seconds, 1, MAX_CALL_SECONDS),
@@ -369,6 +385,7 @@ impl Policy {
             ("backoff", self.backoff.validate()),
             ("pace", self.pace.validate()),
             ("degraded", self.degraded.validate()),
+            ("messages", self.messages.validate()),
         ];
         for (section, problems) in sections {
             let faults_of = problems.into_iter().map(|(key, what)| Fault::new(format!("POLICY.{section}.{key}"), what));
@@ -420,7 +437,7 @@ mod tests {
     #[test]
     fn the_documented_defaults_are_the_defaults_and_parse() {
         let documented = r#"{ "max_attempts": 5, "max_calls": 20, "max_deferrals": 1, "deadline_seconds": 86400,
-          "retention_seconds": 86400, "lease_seconds": 120, "watchdog_seconds": 600,
+          "retention_seconds": 86400, "lease_seconds": 120, "watchdog_seconds": 600, "long_wait_seconds": 25, "messages": {},
           "call": { "total_seconds": 480, "headers_seconds": 60, "idle_seconds": 60 },
           "breaker": { "window_seconds": 60, "minimum_calls": 10, "failure_rate_percent": 50, "confidence_z": 3.0,
             "consecutive_failures": 5, "consecutive_seconds": 20, "consecutive_hard": 15,

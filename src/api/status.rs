@@ -1,6 +1,10 @@
 //! A job's status as the app sees it.
+//!
+//! A status is put together where the job is, kept in KV, and read everywhere in the world; the message in it is for whoever
+//! reads. So what is kept names the message by its code only ([`Published`]), and the words are set in when it is answered.
+//! Hence the ETag: the same revision with another code, or in another language, is news.
 
-use std::time::UNIX_EPOCH;
+use std::time::{Duration, UNIX_EPOCH};
 
 use super::error::{ApiError, ErrorKind};
 use crate::claude::response::Message;
@@ -10,7 +14,7 @@ use crate::json::{self, Json, Malformed, Text};
 use crate::policy::ladder::Downgrade;
 use crate::policy::priority::Priority;
 use crate::policy::time::{Timestamp, millis, whole_seconds};
-use crate::policy::wording::Wording;
+use crate::policy::wording::{Facts, Messages, Stage, Wording};
 
 /// The status of a job, ready to be sent, with what is needed to decide who may have it and whether it is news.
 #[derive(Debug)]
@@ -23,29 +27,37 @@ pub struct Published {
     pub is_final: bool,
     /// When to ask again, in seconds; `None` once it is final.
     pub retry_after_seconds: Option<u64>,
-    /// The status itself.
-    pub status: Text,
+    /// What its user is told.
+    pub wording: Wording,
+    /// The language that the job wants to be spoken of in.
+    pub locale: Option<String>,
+    /// The status itself: an object with what comes before the message,
+    head: Text,
+    /// and one with what comes after it.
+    body: Text,
 }
 
-json::object!(Published { client, revision, is_final, retry_after_seconds, status });
+json::object!(Published { client, revision, is_final, retry_after_seconds, wording, locale, head, body });
 
-/// What a reader of a status knows, and how long it will wait for more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What a reader of a status knows, how long it will wait for more, and which language it reads.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Question {
-    /// The revision that it has (`If-None-Match`); 0, which no job has, if the tag is none of ours.
-    pub known_revision: Option<u64>,
+    /// The tag that it has (`If-None-Match`), without quotes; empty, which no job's is, if it cannot be one of ours.
+    pub known: Option<String>,
     /// How long its answer may be held (`?wait=`).
     pub wait_seconds: u64,
+    /// The language that suits it best (`Accept-Language`), where the job has none.
+    pub language: String,
 }
 
-json::object!(Question { known_revision, wait_seconds });
+json::object!(Question { known, wait_seconds, language });
 
 impl Question {
-    /// From the query string and the `If-None-Match` header.
+    /// From the query string, the `If-None-Match` header, and the language that `Accept-Language` comes to.
     ///
     /// # Errors
     /// 400 if `wait` is no whole number from 0 to 60.
-    pub fn parse(wait: Option<&str>, if_none_match: Option<&str>) -> Result<Self, ApiError> {
+    pub fn parse(wait: Option<&str>, if_none_match: Option<&str>, language: &str) -> Result<Self, ApiError> {
         let wait_seconds = match wait.map(str::parse::<u64>) {
             None => 0,
             Some(Ok(seconds)) if seconds <= MAX_WAIT_SECONDS => seconds,
@@ -54,66 +66,133 @@ impl Question {
                 return Err(ApiError::new(ErrorKind::InvalidRequest, message));
             }
         };
-        let known_revision = if_none_match.map(|tag| revision_of(tag).unwrap_or_default());
-        Ok(Self { known_revision, wait_seconds })
+        let known = if_none_match.map(|header| unquoted(header).unwrap_or_default().to_owned());
+        Ok(Self { known, wait_seconds, language: language.to_owned() })
     }
 
-    /// Whether a job at `revision` answers the question: it is news to who knows an older one, or else final.
+    /// Whether a status with this tag answers the question: it is news to who knows another one, or else final.
     #[must_use]
-    pub const fn is_answered_by(&self, revision: u64, is_final: bool) -> bool {
-        match self.known_revision {
-            Some(known) => known != revision,
+    pub fn is_answered_by(&self, tag: &str, is_final: bool) -> bool {
+        match &self.known {
+            Some(known) => known != tag,
             None => is_final,
         }
     }
 }
 
 impl Published {
-    /// What is stored in KV for a finished job, and what the Job object answers for any.
+    /// What is stored in KV for a finished job, and what the Job object answers for any. A job that takes longer than
+    /// `long_wait` says so.
     ///
     /// # Errors
     /// If the answer that was stored is no JSON, which it was when it came.
-    pub fn new(record: &Record, answer: Option<&Message>, now: Timestamp) -> Result<Self, Malformed> {
-        let status = json::write_text(&view(record, answer, now)?);
+    pub fn new(
+        record: &Record,
+        answer: Option<&Message>,
+        long_wait: Duration,
+        now: Timestamp,
+    ) -> Result<Self, Malformed> {
         let is_final = record.state.is_terminal();
         let next_check = record.next_check(now).map_or(ASK_AGAIN_SECONDS, whole_seconds);
         let retry_after_seconds = (!is_final).then_some(next_check);
-        Ok(Self { client: record.client.clone(), revision: record.revision, is_final, retry_after_seconds, status })
+        Ok(Self {
+            client: record.client.clone(),
+            revision: record.revision,
+            is_final,
+            retry_after_seconds,
+            wording: wording(record, long_wait, now),
+            locale: record.spec.locale.clone(),
+            head: json::write_text(&Head { id: record.id.to_string(), status: record.state.name() }),
+            body: json::write_text(&view(record, answer, now)?),
+        })
     }
 
-    /// The ETag; weak, since the seconds left of a wait change without it.
+    /// The language that it is answered in.
     #[must_use]
-    pub fn etag(&self) -> String {
-        format!("W/\"{}\"", self.revision)
+    pub fn language<'a>(&self, messages: &'a Messages, question: &Question) -> &'a str {
+        messages.language(self.locale.as_deref(), Some(&question.language))
+    }
+
+    /// Its tag in `language`.
+    #[must_use]
+    pub fn tag(&self, language: &str) -> String {
+        tag(self.revision, self.wording, language)
+    }
+
+    /// The status in `language`, and the language that its message really is in.
+    #[must_use]
+    pub fn written<'a>(&self, messages: &'a Messages, language: &str) -> (String, &'a str) {
+        let message = messages.message(language, self.wording);
+        let (head, body) = (self.head.get(), self.body.get());
+        let head = head.strip_suffix('}').unwrap_or(head);
+        let body = body.strip_prefix('{').unwrap_or(body);
+        (format!("{head},\"message\":{},{body}", json::write(&message)), message.language)
     }
 }
 
-/// The revision that an `If-None-Match` header names, weak or not.
-fn revision_of(if_none_match: &str) -> Option<u64> {
-    let tag = if_none_match.trim();
-    tag.strip_prefix("W/").unwrap_or(tag).strip_prefix('"')?.strip_suffix('"')?.parse().ok()
-}
-
-/// The sentence for a job in `state`.
+/// What tells one status of a job from another, for its ETag: a revision, what its user is told, and in which language.
 #[must_use]
-pub const fn wording(state: &State) -> Wording {
+pub fn tag(revision: u64, wording: Wording, language: &str) -> String {
+    format!("{revision}-{}-{language}", wording.name())
+}
+
+/// The header of a tag; weak, since the seconds left of a wait change without it.
+#[must_use]
+pub fn etag(tag: &str) -> String {
+    format!("W/\"{tag}\"")
+}
+
+/// The tag in an `If-None-Match` header, weak or not.
+fn unquoted(if_none_match: &str) -> Option<&str> {
+    let tag = if_none_match.trim();
+    let tag = tag.strip_prefix("W/").unwrap_or(tag).strip_prefix('"')?.strip_suffix('"')?;
+    (tag.len() <= MAX_TAG_BYTES).then_some(tag)
+}
+
+/// What the job's user is told.
+#[must_use]
+pub fn wording(record: &Record, long_wait: Duration, now: Timestamp) -> Wording {
+    Wording::of(facts(record, now), long_wait)
+}
+
+/// How long until the user is told something else though nothing happens.
+#[must_use]
+pub fn wording_changes_in(record: &Record, long_wait: Duration, now: Timestamp) -> Option<Duration> {
+    Wording::changes_in(facts(record, now), long_wait)
+}
+
+fn facts(record: &Record, now: Timestamp) -> Facts {
+    let downgraded = matches!(&record.state, State::Done { model_used, .. } if is_downgrade(record, model_used));
+    Facts { stage: stage(&record.state), waited: now.since(record.created_at), slow: record.slow, downgraded }
+}
+
+/// Whether it was another model than the one asked for.
+fn is_downgrade(record: &Record, model_used: &str) -> bool {
+    model_used != record.spec.model
+}
+
+const fn stage(state: &State) -> Stage {
     match state {
-        State::Received => Wording::Received,
-        State::Generating { .. } | State::Refining { .. } | State::Retrying { .. } | State::Held { .. } => {
-            Wording::Working
-        }
-        State::Stalled { .. } => Wording::Stalled,
-        State::Deferred => Wording::Deferred,
-        State::Done { .. } => Wording::Done,
-        State::Failed { .. } => Wording::Failed,
-        State::Cancelled => Wording::Cancelled,
+        State::Received => Stage::Received,
+        State::Generating { .. } | State::Refining { .. } => Stage::Working,
+        State::Retrying { .. } | State::Held { .. } => Stage::Waiting,
+        State::Stalled { .. } => Stage::Stalled,
+        State::Deferred => Stage::Deferred,
+        State::Done { .. } => Stage::Done,
+        State::Failed { .. } => Stage::Failed,
+        State::Cancelled => Stage::Cancelled,
     }
 }
 
-struct View<'a> {
+struct Head {
     id: String,
     status: &'static str,
-    message: MessageView,
+}
+
+json::output!(Head { id, status });
+
+/// What comes after the message; `kind` is always there.
+struct View<'a> {
     waiting: Option<Waiting>,
     offer: Option<Offer>,
     kind: &'a str,
@@ -137,14 +216,7 @@ struct View<'a> {
     finished_at: Option<String>,
 }
 
-json::output!(sparse View<'_> { id, status, message, waiting, offer, kind, priority, model_requested, model_used, downgraded, downgrade_reason, attempts, calls, text, result, reason, error, history, metadata, regenerates, created_at, updated_at, deadline_at, finished_at });
-
-struct MessageView {
-    code: &'static str,
-    text: &'static str,
-}
-
-json::output!(MessageView { code, text });
+json::output!(sparse View<'_> { waiting, offer, kind, priority, model_requested, model_used, downgraded, downgrade_reason, attempts, calls, text, result, reason, error, history, metadata, regenerates, created_at, updated_at, deadline_at, finished_at });
 
 struct Waiting {
     reason: &'static str,
@@ -187,7 +259,6 @@ struct HistoryView<'a> {
 json::output!(HistoryView<'_> { at, model, cause, status, request_id, costs_attempt, computed_wait_ms, real_wait_ms });
 
 fn view<'a>(record: &'a Record, answer: Option<&'a Message>, now: Timestamp) -> Result<View<'a>, Malformed> {
-    let wording = wording(&record.state);
     let last = record.history.last();
     let (mut model_used, mut downgrade, mut reason, mut error) = (None, None, None, None);
     match &record.state {
@@ -226,15 +297,12 @@ fn view<'a>(record: &'a Record, answer: Option<&'a Message>, now: Timestamp) -> 
         eta_seconds: record.eta_at.map(|at| whole_seconds(at.after(now))),
     });
     Ok(View {
-        id: record.id.to_string(),
-        status: record.state.name(),
-        message: MessageView { code: wording.code(), text: wording.text() },
         waiting,
         offer,
         kind: &record.spec.kind,
         priority: record.spec.priority,
         model_requested: &record.spec.model,
-        downgraded: model_used.map(|model| model != record.spec.model),
+        downgraded: model_used.map(|model| is_downgrade(record, model)),
         downgrade_reason: downgrade,
         model_used,
         attempts: record.attempts,
@@ -273,6 +341,9 @@ fn rfc3339(at: Timestamp) -> String {
     humantime::format_rfc3339_millis(UNIX_EPOCH + std::time::Duration::from_millis(millis(since_epoch))).to_string()
 }
 
+/// A revision, a code and a language take less.
+const MAX_TAG_BYTES: usize = 100;
+
 /// The longest that an answer is held.
 const MAX_WAIT_SECONDS: u64 = 60;
 
@@ -285,7 +356,7 @@ mod tests {
 
     #[test]
     fn wait_is_a_number_of_seconds_up_to_sixty() {
-        let wait = |text| Question::parse(text, None).map(|question| question.wait_seconds);
+        let wait = |text| Question::parse(text, None, "en").map(|question| question.wait_seconds);
         assert_eq!(wait(None), Ok(0));
         assert_eq!(wait(Some("60")), Ok(60));
         for text in ["61", "-1", "1.5", "", "soon"] {
@@ -294,13 +365,22 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_knows_a_revision_waits_for_another_and_one_that_knows_none_for_the_end() {
-        let question = |tag| Question::parse(Some("9"), tag).unwrap();
-        assert!(!question(None).is_answered_by(3, false));
-        assert!(question(None).is_answered_by(3, true));
-        assert!(!question(Some("W/\"3\"")).is_answered_by(3, true));
-        assert!(question(Some("\"3\"")).is_answered_by(4, false));
-        assert!(question(Some("rubbish")).is_answered_by(3, false));
+    fn a_reader_that_knows_a_tag_waits_for_another_and_one_that_knows_none_for_the_end() {
+        let question = |tag: Option<&str>| Question::parse(Some("9"), tag, "en").unwrap();
+        let third = tag(3, Wording::Working, "en");
+        assert!(!question(None).is_answered_by(&third, false));
+        assert!(question(None).is_answered_by(&third, true));
+        for known in [etag(&third), format!(" \"{third}\" ")] {
+            assert!(!question(Some(&known)).is_answered_by(&third, true), "{known}");
+            for news in [tag(4, Wording::Working, "en"), tag(3, Wording::Delayed, "en"), tag(3, Wording::Working, "ja")]
+            {
+                assert!(question(Some(&known)).is_answered_by(&news, false), "{news}");
+            }
+        }
+        for rubbish in ["rubbish", "\"", "W/", &format!("\"{}\"", "x".repeat(101))] {
+            assert_eq!(question(Some(rubbish)).known.as_deref(), Some(""), "{rubbish}");
+        }
+        assert!(question(Some("rubbish")).is_answered_by(&third, false));
     }
 
     #[test]

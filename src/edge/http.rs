@@ -11,10 +11,11 @@ use super::{clock, entropy, log, results, settings, together};
 use crate::api::auth::Caller;
 use crate::api::error::{ApiError, ErrorKind};
 use crate::api::route::Route;
-use crate::api::status::{Published, Question};
+use crate::api::status::{self, Published, Question};
 use crate::config::{Config, Fault};
 use crate::job::JobId;
 use crate::json::{self, Map, Text, ToJson};
+use crate::policy::wording::Messages;
 use crate::submission::{self, Creation, Incoming, MAX_BODY_BYTES};
 use crate::telemetry::Event;
 
@@ -51,13 +52,16 @@ async fn route(request: Request, env: &Env) -> Answer {
     match (route, method) {
         (Route::Jobs, _) => submit(request, &url, &caller, &config, env).await,
         (Route::Job(None) | Route::Deferral(None) | Route::Regenerate(None), _) => Err(ApiError::no_such_job()),
-        (Route::Deferral(Some(id)), _) => answer_deferral(request, &id, &caller, env).await,
-        (Route::Regenerate(Some(id)), _) => regenerate(&id, &url, &caller, env).await,
-        (Route::Job(Some(id)), Method::Delete) => cancel(&id, &caller, env).await,
+        (Route::Regenerate(Some(id)), _) => regenerate(&request, &id, &url, &caller, &config, env).await,
+        (Route::Deferral(Some(id)), _) => answer_deferral(request, &id, &caller, &config.policy.messages, env).await,
+        (Route::Job(Some(id)), Method::Delete) => {
+            let messages = &config.policy.messages;
+            cancel(&id, &question(&request, None, messages)?, &caller, messages, env).await
+        }
         (Route::Job(Some(id)), _) => {
+            let messages = &config.policy.messages;
             let wait = url.query_pairs().find(|(name, _)| name == "wait").map(|(_, value)| value.into_owned());
-            let question = Question::parse(wait.as_deref(), header("if-none-match").as_deref())?;
-            status(&id, question, &caller, env).await
+            job_status(&id, &question(&request, wait.as_deref(), messages)?, &caller, messages, env).await
         }
         (Route::Gates | Route::Health, _) => gates(&caller, &config, env).await,
     }
@@ -79,12 +83,22 @@ async fn submit(mut request: Request, url: &Url, caller: &Caller, config: &Confi
         .create(&accepted.record, accepted.request.as_bytes())
         .await
         .map_err(|error| unavailable(Some(id), &error))?;
-    receive(&creation, &accepted.record.fingerprint, url, body.len())
+    receive(&request, &creation, &accepted.record.fingerprint, url, config, body.len())
 }
 
 /// The receipt for a job that is stored.
-fn receive(creation: &Creation, fingerprint: &str, url: &Url, request_bytes: usize) -> Answer {
-    let receipt = submission::receipt(creation, fingerprint, &url.origin().ascii_serialization())?;
+fn receive(
+    request: &Request,
+    creation: &Creation,
+    fingerprint: &str,
+    url: &Url,
+    config: &Config,
+    request_bytes: usize,
+) -> Answer {
+    let origin = url.origin().ascii_serialization();
+    let language = accept_language(request);
+    let receipt =
+        submission::receipt(creation, fingerprint, &origin, language.as_deref(), &config.policy, clock::now())?;
     let record = &creation.record;
     log::event(&Event::JobSubmitted {
         job: &receipt.id,
@@ -95,24 +109,28 @@ fn receive(creation: &Creation, fingerprint: &str, url: &Url, request_bytes: usi
         request_bytes,
         replayed: !creation.is_new,
     });
-    let headers = [("location", receipt.status_url.as_str()), ("retry-after", "1"), ("cache-control", "no-store")];
+    let headers = [
+        ("location", receipt.status_url.as_str()),
+        ("retry-after", "1"),
+        ("cache-control", "no-store"),
+        ("content-language", receipt.message.language),
+        VARY,
+    ];
     json(202, &receipt, &headers)
 }
 
-async fn status(id: &JobId, question: Question, caller: &Caller, env: &Env) -> Answer {
+async fn job_status(id: &JobId, question: &Question, caller: &Caller, messages: &Messages, env: &Env) -> Answer {
     let published = match results::get(env, id).await {
         Some(published) => Some(published),
         None => JobStub::new(env, id).status(question).await.map_err(|error| unavailable(Some(id), &error))?,
     };
     let published =
         published.filter(|published| caller.may_see(&published.client)).ok_or_else(ApiError::no_such_job)?;
-    if question.known_revision == Some(published.revision) {
-        return respond(304, String::new(), &[("etag", &published.etag())]);
-    }
-    respond_with_status(&published)
+    respond_with_status(&published, question, messages)
 }
 
-async fn answer_deferral(mut request: Request, id: &JobId, caller: &Caller, env: &Env) -> Answer {
+async fn answer_deferral(mut request: Request, id: &JobId, caller: &Caller, messages: &Messages, env: &Env) -> Answer {
+    let question = question(&request, None, messages)?;
     let accept = submission::parse_deferral(&read_body(&mut request).await?)?;
     let answered = JobStub::new(env, id).answer_deferral(caller, accept).await;
     match answered.map_err(|error| unavailable(Some(id), &error))? {
@@ -121,11 +139,11 @@ async fn answer_deferral(mut request: Request, id: &JobId, caller: &Caller, env:
             let message = "this job is not asking whether it may wait; only a job with the status `stalled` does";
             Err(ApiError::new(ErrorKind::Conflict, message))
         }
-        Deferral::Taken(published) => respond_with_status(&published),
+        Deferral::Taken(published) => respond_with_status(&published, &question, messages),
     }
 }
 
-async fn regenerate(id: &JobId, url: &Url, caller: &Caller, env: &Env) -> Answer {
+async fn regenerate(request: &Request, id: &JobId, url: &Url, caller: &Caller, config: &Config, env: &Env) -> Answer {
     let random = entropy::bits().ok_or_else(|| ApiError::unavailable("no randomness to name the job with", 1))?;
     let asked = JobStub::new(env, id).regenerate(caller, JobId::random(random)).await;
     let (old, new_id, body) = match asked.map_err(|error| unavailable(Some(id), &error))? {
@@ -141,13 +159,23 @@ async fn regenerate(id: &JobId, url: &Url, caller: &Caller, env: &Env) -> Answer
         .create(&record, &body)
         .await
         .map_err(|error| unavailable(Some(&record.id), &error))?;
-    receive(&creation, &record.fingerprint, url, body.len())
+    receive(request, &creation, &record.fingerprint, url, config, body.len())
 }
 
-async fn cancel(id: &JobId, caller: &Caller, env: &Env) -> Answer {
+/// What a reader knows and wants: how long it waits, which status it has, and its language.
+fn question(request: &Request, wait: Option<&str>, messages: &Messages) -> std::result::Result<Question, ApiError> {
+    let known = request.headers().get("if-none-match").ok().flatten();
+    Question::parse(wait, known.as_deref(), messages.language(None, accept_language(request).as_deref()))
+}
+
+fn accept_language(request: &Request) -> Option<String> {
+    request.headers().get("accept-language").ok().flatten()
+}
+
+async fn cancel(id: &JobId, question: &Question, caller: &Caller, messages: &Messages, env: &Env) -> Answer {
     match JobStub::new(env, id).cancel(caller).await.map_err(|error| unavailable(Some(id), &error))? {
         Cancellation::Unknown => Err(ApiError::no_such_job()),
-        Cancellation::Cancelled(published) => respond_with_status(&published),
+        Cancellation::Cancelled(published) => respond_with_status(&published, question, messages),
         Cancellation::Erased => respond(204, String::new(), &[("cache-control", "no-store")]),
         Cancellation::Withdrawing => {
             Err(ApiError::unavailable("the job is erased, but a copy for readers is not yet; try again", 2))
@@ -244,13 +272,21 @@ async fn read_body(request: &mut Request) -> std::result::Result<Vec<u8>, ApiErr
     if received > MAX_BODY_BYTES { Err(too_large()) } else { Ok(body) }
 }
 
-fn respond_with_status(published: &Published) -> Answer {
-    let etag = published.etag();
-    let retry_after = published.retry_after_seconds.map(|seconds| seconds.to_string());
+/// 304 to who knows it already.
+fn respond_with_status(published: &Published, question: &Question, messages: &Messages) -> Answer {
+    let language = published.language(messages, question);
+    let tag = published.tag(language);
+    let etag = status::etag(&tag);
     let caching = if published.is_final { "private, max-age=60" } else { "no-store" };
-    let mut headers = vec![("etag", etag.as_str()), ("cache-control", caching)];
+    let mut headers = vec![("etag", etag.as_str()), ("cache-control", caching), VARY];
+    if question.known.as_ref() == Some(&tag) {
+        return respond(304, String::new(), &headers);
+    }
+    let (status, language) = published.written(messages, language);
+    headers.push(("content-language", language));
+    let retry_after = published.retry_after_seconds.map(|seconds| seconds.to_string());
     headers.extend(retry_after.as_deref().map(|seconds| ("retry-after", seconds)));
-    respond(200, published.status.get().to_owned(), &headers)
+    respond(200, status, &headers)
 }
 
 fn refusal(error: &ApiError, request_id: &str) -> Result<Response> {
@@ -292,6 +328,9 @@ fn respond(status: u16, body: String, headers: &[(&str, &str)]) -> Answer {
     };
     build().map_err(|error| ApiError::unavailable(error.to_string(), 1))
 }
+
+/// Of what holds a message to the job's user.
+const VARY: (&str, &str) = ("vary", "accept-language");
 
 /// Twice the largest body that the Messages API takes: whoever sends more is no client of ours.
 const MAX_DRAINED_BYTES: usize = 64 * 1024 * 1024;

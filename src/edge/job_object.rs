@@ -14,8 +14,9 @@ use super::job_storage::JobStorage;
 use super::stubs::{AnswerDeferral, Begin, Cancellation, Deferral, Regenerate, Regeneration, Renew, Settle};
 use super::{clock, js, log, results, settings, wire};
 use crate::api::auth::Caller;
-use crate::api::status::{Published, Question};
+use crate::api::status::{self, Published, Question};
 use crate::claude::response::Message;
+use crate::config::Policy;
 use crate::job::{Begun, Claim, DeferralAnswer, Effect, Record, Renewal, Settled, Timing};
 use crate::json::{self, ToJson};
 use crate::policy::priority::Priority;
@@ -60,7 +61,8 @@ impl Inner {
     async fn answer(self: Rc<Self>, mut request: Request) -> Result<Response> {
         let operation = request.path();
         let body = request.bytes().await?;
-        let timing = settings::load(&self.env).map_err(|_| "the configuration is broken")?.policy.timing();
+        let config = settings::load(&self.env).map_err(|_| BROKEN)?;
+        let timing = config.policy.timing();
         // No await from here to the end of each arm, except in `status`, which only reads.
         let response = match operation.as_str() {
             "/create" => self.create(&body)?,
@@ -94,7 +96,7 @@ impl Inner {
             "/deferral" => self.answer_deferral(&wire::decode(&body)?)?,
             "/regenerate" => return self.regenerate(wire::decode(&body)?),
             "/cancel" => return self.cancel(&wire::decode(&body)?).await,
-            "/status" => return self.status(wire::decode(&body)?).await,
+            "/status" => return self.status(&wire::decode(&body)?, &config.policy).await,
             _ => return Response::error("no such operation", 404),
         };
         self.clone().after_change().await;
@@ -180,9 +182,7 @@ impl Inner {
         self.wake_watchers();
         self.set_alarm().await;
         if !record.is_gone() {
-            return json(&Cancellation::Cancelled(
-                Published::new(&record, None, clock::now()).map_err(|error| error.to_string())?,
-            ));
+            return json(&Cancellation::Cancelled(self.publish(&record)?));
         }
         // What KV still has, a reader still gets: until it has forgotten the job too, the job is not erased.
         self.do_effects().await;
@@ -192,27 +192,34 @@ impl Inner {
         })
     }
 
-    async fn status(&self, question: Question) -> Result<Response> {
+    async fn status(&self, question: &Question, policy: &Policy) -> Result<Response> {
+        let long_wait = policy.long_wait();
         let until = clock::now() + Duration::from_secs(question.wait_seconds);
         loop {
             let Some(record) = self.storage.load()?.filter(|record| !record.is_gone()) else {
                 return json(&None::<Published>);
             };
             let now = clock::now();
-            if now >= until || question.is_answered_by(record.revision, record.state.wants_reader()) {
+            let language = policy.messages.language(record.spec.locale.as_deref(), Some(&question.language));
+            let tag = status::tag(record.revision, status::wording(&record, long_wait, now), language);
+            if now >= until || question.is_answered_by(&tag, record.state.wants_reader()) {
                 return json(&Some(self.publish(&record)?));
             }
             let (watcher, changed) = oneshot::channel();
             self.watchers.borrow_mut().push(watcher);
-            clock::within(until.after(now), changed).await;
+            // A message that changes with time alone is news that nobody brings.
+            let left = until.after(now);
+            let patience = status::wording_changes_in(&record, long_wait, now).map_or(left, |change| left.min(change));
+            clock::within(patience, changed).await;
         }
     }
 
     fn publish(&self, record: &Record) -> Result<Published> {
+        let long_wait = settings::load(&self.env).map_err(|_| BROKEN)?.policy.long_wait();
         let answer = self.storage.read_answer()?;
         // An answer that was stored is one that was read before.
         let answer = answer.and_then(|bytes| Message::from_json(&bytes).ok());
-        Ok(Published::new(record, answer.as_ref(), clock::now()).map_err(|error| error.to_string())?)
+        Ok(Published::new(record, answer.as_ref(), long_wait, clock::now()).map_err(|error| error.to_string())?)
     }
 
     /// Applies `step` to the record and writes it.
@@ -360,6 +367,7 @@ fn json(value: &dyn ToJson) -> Result<Response> {
 const SEND_PATIENCE: Duration = Duration::from_secs(30);
 /// KV takes one write a second for each key.
 const KV_WRITE_INTERVAL: Duration = Duration::from_millis(1_100);
+const BROKEN: &str = "the configuration is broken";
 const NO_JOB: &str = "there is no such job";
 const TROUBLE_PAUSE: Duration = Duration::from_secs(60);
 /// What is due at once is done at once, beside the answer; the alarm only comes back to what failed, and never in a loop.

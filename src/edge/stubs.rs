@@ -183,9 +183,9 @@ impl<'a> JobStub<'a> {
     }
 
     /// The status, once it answers `question`, or when its wait is over.
-    pub(super) async fn status(&self, question: Question) -> Result<Option<Published>, ObjectError> {
+    pub(super) async fn status(&self, question: &Question) -> Result<Option<Published>, ObjectError> {
         let patience = PATIENCE + Duration::from_secs(question.wait_seconds);
-        ask(self.env, JOB_BINDING, &self.name, "status", &json::write(&question).into_bytes(), patience).await
+        ask(self.env, JOB_BINDING, &self.name, "status", &json::write(question).into_bytes(), patience).await
     }
 
     async fn ask<T: FromJson>(&self, operation: &str, body: Vec<u8>) -> Result<T, ObjectError> {

@@ -226,7 +226,7 @@ pub struct GateSettings {
     pub spend_cap_retry_seconds: u32,
     /// A wait that is longer than this is a long one: who may leave for another model does, and words change (A10).
     /// Seconds, default 25.
-    pub long_wait_seconds: u32,
+    pub long_wait_seconds: u64,
     /// The breaker.
     pub breaker: BreakerSettings,
     /// The rate and the in-flight limit.
@@ -270,7 +270,7 @@ impl GateSettings {
     /// A wait that is longer than this is a long one.
     #[must_use]
     pub fn long_wait(&self) -> Duration {
-        Duration::from_secs(self.long_wait_seconds.into())
+        Duration::from_secs(self.long_wait_seconds)
     }
 
     /// How often the holder of any permit renews it: a third of the shorter lease, so that one renewal may fail.

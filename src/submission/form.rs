@@ -9,6 +9,7 @@ use crate::config::{Config, MAX_DEADLINE_SECONDS, MIN_DEADLINE_SECONDS};
 use crate::job::Spec;
 use crate::json::{self, Fields, FromJson, Json, Text};
 use crate::policy::priority::Priority;
+use crate::policy::wording::language;
 
 /// The largest submission: 8 MiB. It is held in memory once, raw.
 pub const MAX_BODY_BYTES: usize = 8 * 1024 * 1024;
@@ -51,7 +52,7 @@ impl Submission {
             form.problem("deadline_seconds", format!("must be {deadline_range}"));
         }
         let webhook = form.checked("webhook", "an https:// address of at most 2,048 characters", is_webhook);
-        let locale = form.checked("locale", "a BCP 47 language tag, such as \"en\" or \"zh-CN\"", is_language_tag);
+        let locale = form.checked("locale", "a BCP 47 language tag, such as \"en\" or \"zh-CN\"", language::is_tag);
         let metadata = form.metadata();
         let request = form.request();
         let betas = Betas::parse(betas.unwrap_or_default()).unwrap_or_else(|problem| {
@@ -174,13 +175,6 @@ fn is_webhook(address: &str) -> bool {
     address.len() <= 2_048
         && address.bytes().all(|byte| byte.is_ascii_graphic())
         && (is_address("https://") || is_local)
-}
-
-fn is_language_tag(tag: &str) -> bool {
-    tag.len() <= 35
-        && tag
-            .split('-')
-            .all(|part| (1..=8).contains(&part.len()) && part.bytes().all(|byte| byte.is_ascii_alphanumeric()))
 }
 
 const FIELDS: [&str; 10] = [

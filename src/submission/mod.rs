@@ -14,10 +14,11 @@ use sha2::{Digest, Sha256};
 
 use crate::api::error::{ApiError, ErrorKind};
 use crate::api::status::wording;
-use crate::config::Config;
+use crate::config::{Config, Policy};
 use crate::job::{JobId, Record};
 use crate::json;
 use crate::policy::time::Timestamp;
+use crate::policy::wording::Message;
 
 /// What came in, apart from the route.
 #[derive(Clone, Copy, Debug)]
@@ -54,7 +55,7 @@ json::object!(Creation { is_new, record });
 
 /// What the caller gets.
 #[derive(Debug)]
-pub struct Receipt {
+pub struct Receipt<'a> {
     /// The job's name.
     pub id: String,
     /// Where it stands; `received` for a new one.
@@ -62,19 +63,10 @@ pub struct Receipt {
     /// Where to ask for it.
     pub status_url: String,
     /// A sentence for the user.
-    pub message: ReceiptMessage,
+    pub message: Message<'a>,
 }
 
-json::output!(Receipt { id, status, status_url, message });
-
-/// A sentence for the user, with its stable code.
-#[derive(Debug)]
-pub struct ReceiptMessage {
-    code: &'static str,
-    text: &'static str,
-}
-
-json::output!(ReceiptMessage { code, text });
+json::output!(Receipt<'_> { id, status, status_url, message });
 
 /// Refuses a body that does not say it is JSON; one that says nothing is given the benefit of the doubt.
 ///
@@ -129,9 +121,18 @@ pub fn again(old: Record, id: JobId, now: Timestamp) -> Record {
 
 /// The receipt for a submission with `fingerprint`, from what the Job object answered. `origin` is the deployment's own.
 ///
+/// Its message is in the job's language, or else in the one that suits whoever sent this `Accept-Language`.
+///
 /// # Errors
 /// 409 if the idempotency key stands for another submission.
-pub fn receipt(creation: &Creation, fingerprint: &str, origin: &str) -> Result<Receipt, ApiError> {
+pub fn receipt<'a>(
+    creation: &Creation,
+    fingerprint: &str,
+    origin: &str,
+    accept_language: Option<&str>,
+    policy: &'a Policy,
+    now: Timestamp,
+) -> Result<Receipt<'a>, ApiError> {
     let conflict = |message: &str| Err(ApiError::new(ErrorKind::Conflict, message));
     if creation.record.fingerprint != fingerprint {
         return conflict("this idempotency key was used for another submission; send the same one, or use a new key");
@@ -139,12 +140,13 @@ pub fn receipt(creation: &Creation, fingerprint: &str, origin: &str) -> Result<R
     if creation.record.erased {
         return conflict("the job of this idempotency key was cancelled and erased; use a new key");
     }
-    let wording = wording(&creation.record.state);
+    let language = policy.messages.language(creation.record.spec.locale.as_deref(), accept_language);
+    let wording = wording(&creation.record, policy.long_wait(), now);
     let id = creation.record.id.to_string();
     Ok(Receipt {
         status: creation.record.state.name(),
         status_url: format!("{origin}/v1/jobs/{id}"),
-        message: ReceiptMessage { code: wording.code(), text: wording.text() },
+        message: policy.messages.message(language, wording),
         id,
     })
 }

@@ -51,25 +51,26 @@ fn what_belongs_in_a_header_is_there() {
 }
 
 #[test]
-fn a_question_is_a_wait_and_a_revision_weak_or_strong() {
+fn a_question_is_a_wait_and_a_tag_weak_or_strong() {
     for (wait, tag, expected) in [
         (None, None, Some((None, 0))),
         (Some("0"), None, Some((None, 0))),
-        (Some("60"), Some("W/\"12\""), Some((Some(12), 60))),
-        (Some("5"), Some(" \"12\" "), Some((Some(12), 5))),
-        // What is none of ours is a revision that no job has: the answer comes at once.
-        (None, Some("12"), Some((Some(0), 0))),
-        (None, Some("*"), Some((Some(0), 0))),
-        (None, Some("W/\"abc\""), Some((Some(0), 0))),
+        (Some("60"), Some("W/\"12-done-en\""), Some((Some("12-done-en"), 60))),
+        (Some("5"), Some(" \"12-done-en\" "), Some((Some("12-done-en"), 5))),
+        // What is none of ours is a tag that no job has: the answer comes at once.
+        (None, Some("12"), Some((Some(""), 0))),
+        (None, Some("*"), Some((Some(""), 0))),
+        (None, Some("W/\"abc\""), Some((Some("abc"), 0))),
         (Some("61"), None, None),
         (Some("-1"), None, None),
         (Some("1.5"), None, None),
         (Some("soon"), None, None),
     ] {
-        let question = Question::parse(wait, tag).ok().map(|question| (question.known_revision, question.wait_seconds));
-        assert_eq!(question, expected, "{wait:?} {tag:?}");
+        let question = Question::parse(wait, tag, "en").ok();
+        let found = question.as_ref().map(|question| (question.known.as_deref(), question.wait_seconds));
+        assert_eq!(found, expected, "{wait:?} {tag:?}");
     }
-    let error = Question::parse(Some("61"), None).unwrap_err();
+    let error = Question::parse(Some("61"), None, "en").unwrap_err();
     assert_eq!(
         (error.kind, error.message.as_str()),
         (ErrorKind::InvalidRequest, "wait: must be a whole number of seconds from 0 to 60")

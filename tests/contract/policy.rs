@@ -9,7 +9,7 @@ fn faults(json: &str) -> Vec<String> {
 }
 
 /// Path, least, most.
-const RANGES: [(&str, u64, u64); 34] = [
+const RANGES: [(&str, u64, u64); 35] = [
     ("max_attempts", 1, 100),
     ("max_calls", 1, 1_000),
     ("max_deferrals", 0, 10),
@@ -18,6 +18,7 @@ const RANGES: [(&str, u64, u64); 34] = [
     ("lease_seconds", 1, 900),
     ("watchdog_seconds", 1, 86_400),
     ("spend_cap_retry_seconds", 1, 86_400),
+    ("long_wait_seconds", 1, 86_400),
     ("call.total_seconds", 1, 780),
     ("call.headers_seconds", 1, 780),
     ("call.idle_seconds", 1, 780),
@@ -98,6 +99,7 @@ fn an_unknown_key_is_refused_by_its_path_on_every_level() {
         "sync.x",
         "kinds.poem.colour",
         "models.claude-haiku-4-5.colour",
+        "messages.en.delaid",
     ] {
         let found = faults(&nested(path, "1")).join("; ");
         assert!(found.starts_with(&format!("POLICY.{path}: ")) && found.contains("unknown"), "{path}: {found}");
@@ -127,6 +129,25 @@ fn hours_are_two_hours_of_a_day() {
     for hours in ["", "13", "13-13", "13-25", "-1-3", "a-b", "13-16-18"] {
         assert_eq!(faults(&nested("hours.off_peak_utc", &format!("\"{hours}\""))).len(), 1, "{hours}");
     }
+}
+
+#[test]
+fn messages_are_texts_that_can_be_read_by_codes_that_exist() {
+    for (messages, fault) in [
+        (r#"{"en":{"delayed":"Hold on."},"fr":{"done":"C'est prêt."},"pt-BR":{}}"#, ""),
+        (r#"{"en":{"delayed":""}}"#, "POLICY.messages.en.delayed: must be a text of 1 to 500 characters"),
+        (r#"{"en":{"delayed":7}}"#, "POLICY.messages.en.delayed: must be a string"),
+        (r#"{"en":{"later":"x"}}"#, "POLICY.messages.en.later: is an unknown field; there are received, working,"),
+        (r#"{"en":"x"}"#, "POLICY.messages.en: must be a JSON object"),
+        (r#"{"pt_BR":{}}"#, "POLICY.messages.pt_BR: must be a BCP 47 language tag"),
+        (r#"{"FR":{},"fr":{}}"#, "POLICY.messages.fr: is the same language as FR"),
+    ] {
+        let found = faults(&nested("messages", messages));
+        assert_eq!(found.len(), usize::from(!fault.is_empty()), "{messages}: {found:?}");
+        assert!(found.join("; ").starts_with(fault), "{messages}: {found:?}");
+    }
+    let long = format!(r#"{{"messages":{{"en":{{"done":"{}"}}}}}}"#, "x".repeat(501));
+    assert!(faults(&long).join("").starts_with("POLICY.messages.en.done: "));
 }
 
 #[test]

@@ -1,7 +1,11 @@
 //! From a request to a receipt: content types, idempotency keys, and what the same key means twice (B12).
 
+use std::time::Duration;
+
 use spillway::api::error::{ApiError, ErrorKind};
+use spillway::config::Policy;
 use spillway::policy::time::Timestamp;
+use spillway::policy::wording::Wording;
 use spillway::submission::{Accepted, Creation, Incoming, accept, check_content_type, receipt};
 
 use super::{config, config_with};
@@ -12,6 +16,12 @@ const BODY: &str = r#"{"kind":"tagging","request":{"max_tokens":10,"messages":[{
 fn submit(client: &str, body: &str, key: Option<&str>, random: u128) -> Result<Accepted, ApiError> {
     let incoming = Incoming { client, body: body.as_bytes(), betas: None, idempotency_key: key };
     accept(incoming, &config(), random, NOW)
+}
+
+/// What somebody without a language gets.
+fn receipt_of(creation: &Creation, fingerprint: &str, origin: &str) -> Result<String, ApiError> {
+    let policy = config().policy;
+    receipt(creation, fingerprint, origin, None, &policy, NOW).map(|receipt| serde_json::to_string(&receipt).unwrap())
 }
 
 #[test]
@@ -67,10 +77,8 @@ fn the_same_submission_gets_the_same_receipt_and_another_one_a_conflict() {
     let first = submit("app", BODY, Some("k"), 1).unwrap();
     let stored = |is_new| Creation { is_new, record: first.record.clone() };
     let again = submit("app", BODY, Some("k"), 2).unwrap();
-    let receipts = [true, false].map(|is_new| {
-        let receipt = receipt(&stored(is_new), &again.record.fingerprint, "https://w.example").unwrap();
-        serde_json::to_string(&receipt).unwrap()
-    });
+    let receipts = [true, false]
+        .map(|is_new| receipt_of(&stored(is_new), &again.record.fingerprint, "https://w.example").unwrap());
     let id = first.record.id.to_string();
     let expected = format!(
         concat!(
@@ -82,7 +90,7 @@ fn the_same_submission_gets_the_same_receipt_and_another_one_a_conflict() {
     assert_eq!(receipts, [expected.clone(), expected]);
 
     let other = submit("app", &BODY.replace("Hi", "Ho"), Some("k"), 3).unwrap();
-    let error = receipt(&stored(false), &other.record.fingerprint, "https://w.example").unwrap_err();
+    let error = receipt_of(&stored(false), &other.record.fingerprint, "https://w.example").unwrap_err();
     assert_eq!(error.kind, ErrorKind::Conflict);
     assert!(error.message.contains("another submission"), "{}", error.message);
 }
@@ -103,7 +111,38 @@ fn the_key_of_a_job_that_was_erased_says_so() {
     let accepted = submit("app", BODY, Some("k"), 1).unwrap();
     let mut record = accepted.record.clone();
     record.cancel(NOW);
-    let error = receipt(&Creation { is_new: false, record }, &accepted.record.fingerprint, "https://w").unwrap_err();
+    let error = receipt_of(&Creation { is_new: false, record }, &accepted.record.fingerprint, "https://w").unwrap_err();
     assert_eq!(error.kind, ErrorKind::Conflict);
     assert!(error.message.contains("cancelled and erased"), "{}", error.message);
+}
+
+#[test]
+fn the_message_is_in_the_jobs_language_or_else_in_the_submitters() {
+    let policy = Policy::parse(r#"{"messages":{"en":{"received":"Got it."},"fr":{"received":"Bien reçu."}}}"#).unwrap();
+    let localised = |locale: &str| BODY.replacen('{', &format!(r#"{{"locale":"{locale}","#), 1);
+    for (body, accept_language, language, text) in [
+        (BODY.to_owned(), None, "en", "Got it."),
+        (BODY.to_owned(), Some("zh-CN,zh;q=0.9"), "zh-Hans", "已收到您的请求，马上就开始处理。"),
+        (BODY.to_owned(), Some("de, fr;q=0.5"), "fr", "Bien reçu."),
+        (localised("ja-JP"), Some("fr"), "ja", "ご依頼を受け付けました。まもなく取りかかります。"),
+        (localised("de"), Some("fr"), "fr", "Bien reçu."),
+    ] {
+        let Accepted { record, .. } = submit("app", &body, None, 1).unwrap();
+        let (fingerprint, creation) = (record.fingerprint.clone(), Creation { is_new: true, record });
+        let receipt = receipt(&creation, &fingerprint, "https://w", accept_language, &policy, NOW).unwrap();
+        let message = receipt.message;
+        assert_eq!((message.code, message.language, message.text), (Wording::Received, language, text));
+    }
+}
+
+#[test]
+fn a_receipt_that_is_asked_for_again_says_that_it_takes_longer() {
+    let Accepted { record, .. } = submit("app", BODY, Some("k"), 1).unwrap();
+    let policy = Policy::parse(r#"{"long_wait_seconds":3}"#).unwrap();
+    let (fingerprint, creation) = (record.fingerprint.clone(), Creation { is_new: false, record });
+    for (seconds, code) in [(2, Wording::Received), (3, Wording::Delayed)] {
+        let now = NOW + Duration::from_secs(seconds);
+        let receipt = receipt(&creation, &fingerprint, "https://w", None, &policy, now).unwrap();
+        assert_eq!((receipt.status, receipt.message.code), ("received", code));
+    }
 }

@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use spillway::api::status::Published;
+use spillway::api::status::{Published, Question, etag, wording, wording_changes_in};
 use spillway::claude::response::Message;
 use spillway::job::settlement::FailedCall;
 use spillway::job::{Claim, Ending, FailReason, Hold, JobId, Record, Settlement, Then, Timing, Token};
 use spillway::policy::answer::HoldReason;
 use spillway::policy::cause::Cause;
 use spillway::policy::time::Timestamp;
+use spillway::policy::wording::{LONG_WAIT, Messages};
 
 /// 2023-11-14T22:13:20Z
 const T0: Timestamp = Timestamp::from_millis(1_700_000_000_000);
@@ -57,9 +58,13 @@ fn failed_calls(cause: Cause, wait_ms: Option<u64>) -> Vec<FailedCall> {
 }
 
 fn view(record: &Record, answer: Option<&Message>, now: Timestamp) -> (Published, Value) {
-    let published = Published::new(record, answer, now).unwrap();
-    let view = serde_json::from_str(published.status.get()).unwrap();
+    let published = Published::new(record, answer, LONG_WAIT, now).unwrap();
+    let view = serde_json::from_str(&written(&published)).unwrap();
     (published, view)
+}
+
+fn written(published: &Published) -> String {
+    published.written(&Messages::default(), "en").0
 }
 
 /// The fields that every status has, of a job with so many attempts and calls.
@@ -89,13 +94,17 @@ fn and(mut base: Value, more: Value) -> Value {
 
 const RECEIVED: (&str, &str) = ("received", "We have your request and will start on it in a moment.");
 const WORKING: (&str, &str) = ("working", "We are working on your request.");
+const DELAYED: (&str, &str) =
+    ("delayed", "This is taking a little longer than usual. We are still on it, and you do not need to do anything.");
 
 #[test]
 fn received() {
     let (published, view) = view(&job(), None, at(5));
     assert_eq!(view, status("received", RECEIVED, (0, 0), "2023-11-14T22:13:20.000Z"));
     assert_eq!((published.is_final, published.retry_after_seconds), (false, Some(2)));
-    assert_eq!((published.client.as_str(), published.etag().as_str()), ("app", "W/\"1\""));
+    assert_eq!(published.client, "app");
+    assert_eq!(published.tag("ja"), "1-received-ja");
+    assert_eq!(etag(&published.tag("ja")), "W/\"1-received-ja\"");
 }
 
 #[test]
@@ -122,10 +131,10 @@ fn retrying_says_why_and_when_it_goes_on_and_what_has_failed() {
             }],
         })
     };
-    let base = status("retrying", WORKING, (1, 1), "2023-11-14T22:13:22.000Z");
-    for (now, next_check_seconds) in [(2, 4), (4, 2), (6, 1), (60, 1)] {
+    for (now, message, next_check_seconds) in [(2, WORKING, 4), (4, WORKING, 2), (6, WORKING, 1), (60, DELAYED, 1)] {
         let (published, view) = view(&record, None, at(now));
-        assert_eq!(view, and(base.clone(), expected(next_check_seconds, None)), "{now}");
+        let base = status("retrying", message, (1, 1), "2023-11-14T22:13:22.000Z");
+        assert_eq!(view, and(base, expected(next_check_seconds, None)), "{now}");
         assert_eq!(published.retry_after_seconds, Some(next_check_seconds), "never in 0 s");
     }
     claim(&mut record, 2, at(7));
@@ -163,19 +172,22 @@ fn held_says_why() {
 fn done_has_the_message_verbatim_its_text_and_who_gave_it() {
     let json =
         r#"{"type":"message","content":[{"type":"text","text":"A, "},{"type":"text","text":"B"}],"usage":{"x":1.50}}"#;
-    for (model_used, downgraded) in [("m-large", false), ("m-small", true)] {
+    let lightweight = "Your answer is ready. A smaller, lightweight model wrote it this time; if you like, we can generate it again with the usual one.";
+    for (model_used, downgraded, words) in
+        [("m-large", false, ("done", "Your answer is ready.")), ("m-small", true, ("downgraded", lightweight))]
+    {
         let (mut record, token) = calling();
         let then = Then::End(Ending::Done { model_used: model_used.into(), downgrade: None });
         record.settle(token, Settlement { failed_calls: Vec::new(), then }, at(3));
         let answer = Message::from_json(json.as_bytes()).unwrap();
         let (published, view) = view(&record, Some(&answer), at(9));
-        let base = status("done", ("done", "Your answer is ready."), (0, 1), "2023-11-14T22:13:23.000Z");
+        let base = status("done", words, (0, 1), "2023-11-14T22:13:23.000Z");
         let more = json!({
             "model_used": model_used, "downgraded": downgraded, "text": "A, B",
             "result": serde_json::from_str::<Value>(json).unwrap(), "finished_at": "2023-11-14T22:13:23.000Z",
         });
         assert_eq!(view, and(base, more));
-        assert!(published.status.get().contains(&format!(r#""result":{json}"#)), "byte for byte");
+        assert!(written(&published).contains(&format!(r#""result":{json}"#)), "byte for byte");
         assert_eq!((published.is_final, published.retry_after_seconds), (true, None));
     }
 }
@@ -209,7 +221,7 @@ fn failed_has_a_stable_reason_the_last_cause_and_a_sentence() {
         assert!(published.is_final);
         let history = view.as_object_mut().unwrap().insert("history".into(), json!([])).unwrap();
         assert_eq!(history.as_array().map(Vec::len), Some(1));
-        let words = ("failed", "We could not complete your request.");
+        let words = ("failed", "We are sorry, but we could not complete your request.");
         let more = json!({"reason": code, "error": shown, "finished_at": "2023-11-14T22:13:23.000Z"});
         assert_eq!(view, and(status("failed", words, (1, 1), "2023-11-14T22:13:23.000Z"), more));
     }
@@ -231,10 +243,72 @@ fn cancelled_has_no_content_any_more() {
 }
 
 #[test]
-fn a_published_status_survives_kv() {
-    let (published, before) = view(&job(), None, at(5));
+fn the_message_comes_after_the_status_and_before_all_else() {
+    let (published, _) = view(&job(), None, at(5));
+    let start = concat!(
+        r#"{"id":"job_00000000000000000000000000000001","status":"received","#,
+        r#""message":{"code":"received","text":"We have your request and will start on it in a moment."},"kind":"tagging","#
+    );
+    assert!(written(&published).starts_with(start), "{}", written(&published));
+}
+
+#[test]
+fn an_unfinished_job_says_that_it_takes_longer_from_the_long_wait_on() {
+    let (mut calling, token) = calling();
+    for (record, before) in [(job(), "received"), (calling.clone(), "working")] {
+        for (milliseconds, code) in [(24_999, before), (25_000, "delayed"), (3_600_000, "delayed")] {
+            let now = T0 + Duration::from_millis(milliseconds);
+            assert_eq!(wording(&record, LONG_WAIT, now).name(), code, "{milliseconds}");
+            assert_eq!(view(&record, None, now).0.tag("en"), format!("{}-{code}-en", record.revision));
+        }
+        assert_eq!(wording_changes_in(&record, LONG_WAIT, at(5)), Some(Duration::from_secs(20)));
+        assert_eq!(wording_changes_in(&record, LONG_WAIT, at(25)), None);
+        assert_eq!(wording(&record, Duration::from_secs(3), at(5)).name(), "delayed");
+    }
+    let then = Then::End(Ending::Done { model_used: "m-large".into(), downgrade: None });
+    calling.settle(token, Settlement { failed_calls: Vec::new(), then }, at(100));
+    assert_eq!(view(&calling, None, at(100)).1["message"]["code"], "done");
+    assert_eq!(wording_changes_in(&calling, LONG_WAIT, at(1)), None);
+}
+
+#[test]
+fn the_words_are_for_whoever_reads_unless_the_job_has_a_language() {
+    let own: Messages = serde_json::from_str(r#"{"fr":{"received":"Bien reçu."}}"#).unwrap();
+    let mut german = job();
+    german.spec.locale = Some("de".into());
+    let mut japanese = job();
+    japanese.spec.locale = Some("ja-JP".into());
+    for (record, reader, language, text) in [
+        (&job(), "en", "en", "We have your request and will start on it in a moment."),
+        (&job(), "ja", "ja", "ご依頼を受け付けました。まもなく取りかかります。"),
+        (&job(), "zh-Hans", "zh-Hans", "已收到您的请求，马上就开始处理。"),
+        (&job(), "fr", "fr", "Bien reçu."),
+        (&japanese, "zh-Hans", "ja", "ご依頼を受け付けました。まもなく取りかかります。"),
+        (&german, "zh-Hans", "zh-Hans", "已收到您的请求，马上就开始处理。"),
+    ] {
+        let (published, _) = view(record, None, at(5));
+        let question = Question::parse(None, None, reader).unwrap();
+        assert_eq!(published.language(&own, &question), language);
+        let (status, spoken) = published.written(&own, language);
+        assert_eq!(spoken, language);
+        assert_eq!(serde_json::from_str::<Value>(&status).unwrap()["message"]["text"], text);
+    }
+    let mut cancelled = job();
+    cancelled.cancel(at(1));
+    let (_, spoken) = view(&cancelled, None, at(5)).0.written(&own, "fr");
+    assert_eq!(spoken, "en", "a text that the language lacks is not said to be in it");
+}
+
+#[test]
+fn a_published_status_survives_kv_in_no_language() {
+    let mut record = job();
+    record.spec.locale = Some("ja".into());
+    let (published, before) = view(&record, None, at(5));
     let json = serde_json::to_string(&published).unwrap();
+    let kept: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!((&kept["wording"], &kept["locale"]), (&json!("received"), &json!("ja")));
+    assert!(!json.contains("We have your request"), "{json}");
     let back: Published = serde_json::from_str(&json).unwrap();
     assert_eq!((back.client.as_str(), back.revision, back.is_final), ("app", 1, false));
-    assert_eq!(serde_json::from_str::<Value>(back.status.get()).unwrap(), before);
+    assert_eq!(serde_json::from_str::<Value>(&written(&back)).unwrap(), before);
 }

@@ -36,7 +36,7 @@ test("a job that waits for its first turn is cancelled, and never called", async
   const { status, body, headers } = await spillway.cancel(id);
   assert.equal(status, 200);
   assert.equal(body.status, "cancelled");
-  assert.match(headers.get("etag"), /^W\/"\d+"$/);
+  assert.match(headers.get("etag"), /^W\/"\d+-cancelled-en"$/);
   await isCancelled(id);
   const { explicitAcks, retryMessages } = await spillway.deliver("high", { id: "late", body: envelope(id) });
   assert.deepEqual([explicitAcks, retryMessages], [["late"], []]);

@@ -170,7 +170,9 @@ test("the finished job is in KV under its id, for a day and not longer", async (
   const id = await spillway.accepted(submission("kept", { request: { model: "claude-opus-5-5" } }));
   const done = await spillway.untilDone(id);
   const kept = await eventually(() => spillway.stored(`job:${id}`), { what: "the job in KV" });
-  assert.deepEqual(kept.status, done);
+  const { message, ...rest } = done;
+  assert.deepEqual({ ...kept.head, ...kept.body }, rest);
+  assert.equal(kept.wording, message.code);
   const results = await spillway.worker.mf.getKVNamespace("RESULTS");
   const { keys } = await results.list({ prefix: `job:${id}` });
   const left = keys[0].expiration - Date.parse(done.finished_at) / 1000;

@@ -12,6 +12,7 @@ use spillway::policy::answer::HoldReason;
 use spillway::policy::cause::Cause;
 use spillway::policy::priority::Priority;
 use spillway::policy::time::Timestamp;
+use spillway::policy::wording::Messages;
 
 /// Something that happens to a job. Turns and holders are relative, so that a history still makes sense when it shrinks.
 #[derive(Clone, Debug)]
@@ -101,10 +102,11 @@ pub(crate) fn instant(record: &Record, pointer: &str) -> Option<Timestamp> {
     stored(record).pointer(pointer).and_then(Value::as_u64).map(Timestamp::from_millis)
 }
 
-/// What a watcher sees, but for the seconds left of a wait, which pass by themselves.
+/// What a watcher sees, but for what changes by itself: the seconds left of a wait, and the words for a long one.
 pub(crate) fn visible(record: &Record, now: Timestamp) -> Value {
-    let published = Published::new(record, None, now).unwrap();
-    let mut view: Value = serde_json::from_str(published.status.get()).unwrap();
+    let published = Published::new(record, None, Duration::MAX, now).unwrap();
+    let (status, _) = published.written(&Messages::default(), "en");
+    let mut view: Value = serde_json::from_str(&status).unwrap();
     if let Some(waiting) = view.get_mut("waiting").and_then(Value::as_object_mut) {
         waiting.remove("next_check_seconds");
     }
