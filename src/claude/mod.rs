@@ -14,10 +14,12 @@
 //! | [`sse`] | where one server-sent event ends and the next begins |
 //! | [`response`] | what Message a stream amounts to, and whether it is complete |
 //! | [`failure`] | which cause a failed call has |
+//! | [`ratelimits`] | what the upstream says about its own limits |
 
 pub mod betas;
 mod demands;
 pub mod failure;
+pub mod ratelimits;
 pub mod raw;
 pub mod request;
 pub mod response;

@@ -4,6 +4,7 @@
 pub mod answer;
 pub mod backoff;
 pub mod breaker;
+mod bucket;
 pub mod cause;
 pub mod deadline;
 pub mod degraded;
@@ -17,8 +18,10 @@ pub mod inflight;
 pub mod kinds;
 pub mod ladder;
 pub mod models;
+pub mod pacer;
 pub mod presets;
 pub mod priority;
+pub mod rate_limits;
 pub mod retry_after;
 pub mod served;
 pub mod settings;

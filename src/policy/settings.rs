@@ -153,7 +153,7 @@ impl BackoffSettings {
 pub struct PaceSettings {
     /// Calls per minute towards the model (B9); null: no limit of ours. 1–1000000.
     pub calls_per_minute: Option<u32>,
-    /// How many of them may come at once; null: a tenth of a minute's. 1–100000.
+    /// How many of them may come at once; null: a tenth of a minute's, at least 1. 1–100000.
     pub burst: Option<u32>,
     /// No more calls in flight than this; null: only what the gate learns. 1–512.
     pub max_in_flight: Option<u32>,
