@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use crate::api::auth::Keys;
 use crate::job::Timing;
-use crate::json::{self, Map, Unreadable};
+use crate::json::{self, Map};
+use crate::policy::hours::Windows;
 use crate::policy::kinds::{Kind, Kinds};
 use crate::policy::models::Models;
 use crate::policy::settings::{BackoffSettings, BreakerSettings, DegradedSettings, GateSettings, PaceSettings};
@@ -119,13 +120,14 @@ pub struct CallSettings {
 
 json::object!(only default CallSettings { total_seconds, headers_seconds, idle_seconds });
 
-/// Peak and off-peak hours, UTC, as `from-to`.
-#[derive(Clone, Debug)]
+/// Peak and off-peak hours, UTC: windows of whole hours such as `13-16`, `22-04` (over midnight) or `06-12,20-22`; `0-24` is
+/// always, an empty text never.
+#[derive(Clone, Copy, Debug)]
 pub struct HourSettings {
-    /// Default `13-16` (A1: 78 % of their 529s).
-    pub peak_utc: String,
-    /// Default `06-12`.
-    pub off_peak_utc: String,
+    /// When one overload is enough to leave the primary (A11). Default `13-16` (A1: 78 % of their 529s).
+    pub peak_utc: Windows,
+    /// When what can wait is done (B9). Default `06-12`.
+    pub off_peak_utc: Windows,
 }
 
 json::object!(only default HourSettings { peak_utc, off_peak_utc });
@@ -185,7 +187,7 @@ impl Default for CallSettings {
 
 impl Default for HourSettings {
     fn default() -> Self {
-        Self { peak_utc: "13-16".into(), off_peak_utc: "06-12".into() }
+        Self { peak_utc: Windows::between(13, 16), off_peak_utc: Windows::between(6, 12) }
     }
 }
 
@@ -307,12 +309,11 @@ impl Policy {
     /// # Errors
     /// Every fault at once, each with its key.
     pub fn parse(json: &str) -> Result<Self, Vec<Fault>> {
-        let policy: Self = json::read(json).map_err(|wrong| match wrong {
-            Unreadable::Malformed(error) => vec![Fault::new("POLICY", format!("is not JSON: {error}"))],
-            Unreadable::Unfit(faults) => faults.into_iter().map(Fault::from).collect(),
-        })?;
-        let faults = policy.validate();
-        if faults.is_empty() { Ok(policy) } else { Err(faults) }
+        let (policy, unfit) = json::read_and_fault::<Self>(json)
+            .map_err(|error| vec![Fault::new("POLICY", format!("is not JSON: {error}"))])?;
+        let mut faults: Vec<Fault> = unfit.into_iter().map(Fault::from).collect();
+        faults.extend(policy.iter().flat_map(Self::validate));
+        policy.filter(|_| faults.is_empty()).ok_or(faults)
     }
 
     /// What the gate needs to know.
@@ -367,11 +368,6 @@ impl Policy {
             .filter(|(_, value, min, max)| !(*min..=*max).contains(value))
             .map(|(key, _, min, max)| Fault::new(format!("POLICY.{key}"), format!("must be from {min} to {max}")))
             .collect();
-        for (key, hours) in [("peak_utc", &self.hours.peak_utc), ("off_peak_utc", &self.hours.off_peak_utc)] {
-            if !is_hour_range(hours) {
-                faults.push(Fault::new(format!("POLICY.hours.{key}"), "must be two hours from 0 to 24, as \"13-16\""));
-            }
-        }
         for (name, model) in self.models.iter() {
             if model.context_tokens == 0 || model.output_tokens == 0 {
                 faults.push(Fault::new(
@@ -401,11 +397,6 @@ fn is_http_url(text: &str) -> bool {
         let is_plain = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'?' | b'#' | b'@');
         !rest.is_empty() && !rest.starts_with('/') && text.bytes().all(is_plain)
     })
-}
-
-fn is_hour_range(text: &str) -> bool {
-    let hour = |text: &str| text.trim().parse::<u8>().ok().filter(|hour| *hour <= 24);
-    text.split_once('-').is_some_and(|(from, to)| hour(from).zip(hour(to)).is_some_and(|(from, to)| from != to))
 }
 
 /// The shortest deadline a job may have.
@@ -458,6 +449,13 @@ mod tests {
     }
 
     #[test]
+    fn hours_are_windows_and_may_be_none() {
+        let policy = Policy::parse(r#"{"hours":{"peak_utc":"","off_peak_utc":"22-04, 12-13"}}"#).unwrap();
+        assert_eq!(policy.hours.peak_utc, Windows::default());
+        assert_eq!(policy.hours.off_peak_utc.to_string(), "12-13,22-04");
+    }
+
+    #[test]
     fn every_fault_is_named_by_its_key() {
         let found =
             faults(r#"{"max_atempts":1,"breaker":{"open_seconds":"long","opens":1},"kinds":{"x":{"fallback":3}}}"#);
@@ -479,6 +477,8 @@ mod tests {
             (r#"{"deadline_seconds":29}"#, "POLICY.deadline_seconds", "30 to 604800"),
             (r#"{"call":{"total_seconds":900}}"#, "POLICY.call.total_seconds", "1 to 780"),
             (r#"{"hours":{"peak_utc":"25-3"}}"#, "POLICY.hours.peak_utc", "0 to 24"),
+            (r#"{"hours":{"off_peak_utc":"6-12,"}}"#, "POLICY.hours.off_peak_utc", "22-04"),
+            (r#"{"hours":{"off_peak_utc":6}}"#, "POLICY.hours.off_peak_utc", "22-04"),
             (r#"{"models":{"m":{"context_tokens":1}}}"#, "POLICY.models.m", "output_tokens"),
             (r#"{"backoff":{"overloaded":{"base_ms":9,"cap_ms":3}}}"#, "POLICY.backoff.overloaded", "cap_ms"),
         ] {

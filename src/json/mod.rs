@@ -19,7 +19,7 @@ mod text;
 mod write;
 
 pub use map::Map;
-pub use read::{Fault, Faults, FromJson, Unreadable, named, read, read_any};
+pub use read::{Fault, Faults, FromJson, Unreadable, named, read, read_and_fault, read_any};
 pub(crate) use shapes::{choice, names, object, output, transparent};
 pub use text::{
     Fields, Json, MAX_FIELDS, Malformed, Text, decimal, for_each_element, for_each_member, for_each_of_members, quote,

@@ -95,12 +95,21 @@ impl std::error::Error for Unreadable {}
 /// # Errors
 /// Everything that is wrong with it.
 pub fn read<T: FromJson>(text: &str) -> Result<T, Unreadable> {
-    let json = Json::parse(text).map_err(Unreadable::Malformed)?;
-    let mut faults = Faults::default();
-    match T::read(json, &mut faults) {
-        Some(value) if faults.list.is_empty() => Ok(value),
-        _ => Err(Unreadable::Unfit(faults.list)),
+    match read_and_fault(text).map_err(Unreadable::Malformed)? {
+        (Some(value), faults) if faults.is_empty() => Ok(value),
+        (_, faults) => Err(Unreadable::Unfit(faults)),
     }
+}
+
+/// Reads the value that `text` is, and everything that is wrong with it: a value in spite of faults serves to find more.
+///
+/// # Errors
+/// It is no JSON.
+pub fn read_and_fault<T: FromJson>(text: &str) -> Result<(Option<T>, Vec<Fault>), Malformed> {
+    let json = Json::parse(text)?;
+    let mut faults = Faults::default();
+    let value = T::read(json, &mut faults);
+    Ok((value, faults.list))
 }
 
 /// Reads a value out of any data that serde has a reader for, by way of its JSON.

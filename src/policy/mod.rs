@@ -14,6 +14,8 @@ pub mod evidence;
 pub mod fit;
 pub mod gate;
 pub mod hold;
+pub mod hour_log;
+pub mod hours;
 pub mod inflight;
 pub mod kinds;
 pub mod ladder;

@@ -113,20 +113,23 @@ fn all_faults_are_named_at_once() {
     assert_eq!(
         found,
         [
+            concat!(
+                r#"POLICY.hours.peak_utc: must be hours from 0 to 24, as "13-16", "22-04" or "06-12,20-22"; "#,
+                r#""0-24" is always, "" is never"#
+            ),
             "POLICY.max_attempts: must be from 1 to 100",
             "POLICY.call.idle_seconds: must be from 1 to 780",
-            r#"POLICY.hours.peak_utc: must be two hours from 0 to 24, as "13-16""#,
             "POLICY.breaker.open_seconds: must be from 1 to 3600, is 0",
         ]
     );
 }
 
 #[test]
-fn hours_are_two_hours_of_a_day() {
-    for hours in ["13-16", "0-24", "22-6", " 1 - 2 "] {
+fn hours_are_windows_of_whole_hours() {
+    for hours in ["13-16", "0-24", "22-6", " 1 - 2 ", "06-12,20-22", ""] {
         assert_eq!(faults(&nested("hours.peak_utc", &format!("\"{hours}\""))), [""; 0], "{hours}");
     }
-    for hours in ["", "13", "13-13", "13-25", "-1-3", "a-b", "13-16-18"] {
+    for hours in ["13", "13-13", "6-12,", "13-25", "-1-3", "a-b", "13-16-18"] {
         assert_eq!(faults(&nested("hours.off_peak_utc", &format!("\"{hours}\""))).len(), 1, "{hours}");
     }
 }
