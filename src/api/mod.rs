@@ -2,5 +2,6 @@
 
 pub mod auth;
 pub mod error;
+pub mod form;
 pub mod route;
 pub mod status;

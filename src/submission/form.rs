@@ -1,13 +1,12 @@
 //! What a submission must look like. Every fault is reported at once, each with its place.
 
-use std::borrow::Cow;
-
-use crate::api::error::{ApiError, ErrorKind};
+use crate::api::error::ApiError;
+use crate::api::form::Form;
 use crate::claude::betas::Betas;
-use crate::claude::request::{MessagesRequest, Problem};
+use crate::claude::request::MessagesRequest;
 use crate::config::{Config, MAX_DEADLINE_SECONDS, MIN_DEADLINE_SECONDS};
 use crate::job::Spec;
-use crate::json::{self, Fields, FromJson, Json, Text};
+use crate::json::Text;
 use crate::policy::priority::Priority;
 use crate::policy::wording::language;
 
@@ -29,14 +28,7 @@ impl Submission {
     /// # Errors
     /// 400 with every fault.
     pub fn parse(body: &[u8], betas: Option<&str>, config: &Config) -> Result<Self, ApiError> {
-        let not_json = |error: &dyn std::fmt::Display| {
-            ApiError::new(ErrorKind::InvalidRequest, format!("the body is not a JSON object: {error}"))
-        };
-        let text = std::str::from_utf8(body).map_err(|error| not_json(&error))?;
-        let fields = Fields::parse(text).map_err(|error| not_json(&error))?;
-        let mut form = Form { fields, problems: Vec::new() };
-        form.refuse_unknown_and_doubled();
-
+        let mut form = Form::parse(body, &FIELDS)?;
         let names = || config.kinds.names().collect::<Vec<_>>().join(", ");
         let kind: Option<String> = form.required("kind", "a string");
         if kind.as_deref().is_some_and(|kind| config.kinds.get(kind).is_none()) {
@@ -53,8 +45,8 @@ impl Submission {
         }
         let webhook = form.checked("webhook", "an https:// address of at most 2,048 characters", is_webhook);
         let locale = form.checked("locale", "a BCP 47 language tag, such as \"en\" or \"zh-CN\"", language::is_tag);
-        let metadata = form.metadata();
-        let request = form.request();
+        let metadata = metadata(&mut form);
+        let request = request(&mut form);
         let betas = Betas::parse(betas.unwrap_or_default()).unwrap_or_else(|problem| {
             form.problems.push(problem);
             None
@@ -90,73 +82,20 @@ impl Submission {
     }
 }
 
-/// The members of a submission and what has been found wrong with them.
-struct Form<'a> {
-    fields: Fields<'a>,
-    problems: Vec<Problem>,
+fn metadata(form: &mut Form<'_>) -> Option<Text> {
+    let value = form.value("metadata")?;
+    if !value.get().starts_with('{') || value.get().len() > MAX_METADATA_BYTES {
+        form.problem("metadata", format!("must be an object of at most {MAX_METADATA_BYTES} bytes"));
+    }
+    Some(value.into())
 }
 
-impl<'a> Form<'a> {
-    fn problem(&mut self, place: &str, message: impl Into<String>) {
-        self.problems.push(Problem { place: place.to_owned(), message: message.into() });
-    }
-
-    fn refuse_unknown_and_doubled(&mut self) {
-        let names: Vec<Cow<'a, str>> = self.fields.0.iter().map(|(name, _)| name.clone()).collect();
-        for (index, name) in names.iter().enumerate() {
-            if !FIELDS.contains(&name.as_ref()) {
-                self.problem(&printable(name), format!("is not a known field; there are {}", FIELDS.join(", ")));
-            } else if names.iter().take(index).any(|earlier| earlier == name) {
-                self.problem(name, "appears twice");
-            }
-        }
-    }
-
-    fn required<T: FromJson>(&mut self, name: &str, expected: &str) -> Option<T> {
-        if self.fields.get(name).is_none_or(|value| value.get() == "null") {
-            self.problem(name, format!("is required: {expected}"));
-        }
-        self.optional(name, expected)
-    }
-
-    /// The value of `name`; a null is as good as none.
-    fn optional<T: FromJson>(&mut self, name: &str, expected: &str) -> Option<T> {
-        let value = self.fields.get(name).map(Json::get).filter(|json| *json != "null")?;
-        let parsed = json::read(value).ok();
-        if parsed.is_none() {
-            self.problem(name, format!("must be {expected}"));
-        }
-        parsed
-    }
-
-    fn checked(&mut self, name: &str, expected: &str, is_valid: impl Fn(&str) -> bool) -> Option<String> {
-        let value: String = self.optional(name, expected)?;
-        if !is_valid(&value) {
-            self.problem(name, format!("must be {expected}"));
-        }
-        Some(value)
-    }
-
-    fn metadata(&mut self) -> Option<Text> {
-        let value = self.fields.get("metadata").filter(|value| value.get() != "null")?;
-        if !value.get().starts_with('{') || value.get().len() > MAX_METADATA_BYTES {
-            self.problem("metadata", format!("must be an object of at most {MAX_METADATA_BYTES} bytes"));
-        }
-        Some(value.into())
-    }
-
-    fn request(&mut self) -> Option<MessagesRequest> {
-        let Some(value) = self.fields.get("request") else {
-            self.problem("request", "is required: the body of a Messages request");
-            return None;
-        };
-        MessagesRequest::parse(value.get(), "request").map_err(|mut problems| self.problems.append(&mut problems)).ok()
-    }
-}
-
-/// A name that a caller made up, fit for a message.
-fn printable(name: &str) -> String {
-    name.chars().filter(|c| !c.is_control()).take(64).collect()
+fn request(form: &mut Form<'_>) -> Option<MessagesRequest> {
+    let Some(value) = form.fields.get("request") else {
+        form.problem("request", "is required: the body of a Messages request");
+        return None;
+    };
+    MessagesRequest::parse(value.get(), "request").map_err(|mut problems| form.problems.append(&mut problems)).ok()
 }
 
 fn is_webhook(address: &str) -> bool {
