@@ -90,6 +90,8 @@ pub enum HoldReason {
     Degraded,
     /// The account's spend cap is reached, or one call is trying whether that is over.
     SpendCap,
+    /// The operator has forced the gate open.
+    Overridden,
     /// As many calls are in flight as the upstream has shown to bear.
     InFlightLimit,
     /// The rate that the deployment or the upstream allows is used up for the moment.
@@ -121,6 +123,7 @@ impl HoldReason {
             Self::Overloaded => "Claude is overloaded and has asked for a wait",
             Self::Degraded => "Claude is overloaded, call after call",
             Self::SpendCap => "the account's spend cap is reached",
+            Self::Overridden => "the operator keeps this model from being called",
             Self::InFlightLimit => "as many calls are on their way as Claude bears",
             Self::Pacing => "the rate that is allowed is used up for the moment",
             Self::OffPeak => "a job of low priority waits for quieter hours",
@@ -138,6 +141,7 @@ json::names!(HoldReason {
     Overloaded => "overloaded",
     Degraded => "degraded",
     SpendCap => "spend_cap",
+    Overridden => "overridden",
     InFlightLimit => "in_flight_limit",
     Pacing => "pacing",
     OffPeak => "off_peak",

@@ -6,8 +6,11 @@
 //! | Open | `cooldown_over` (and somebody asked: that call is the probe) | HalfOpen |
 //! | HalfOpen | `probe_succeeded` | Closed |
 //! | HalfOpen | `probe_failed` | Open |
+//! | any | `override_opened`, `override_closed` | Open, Closed |
+//! | any | `override_ended`, `override_released` | Closed |
 //!
-//! Nothing else moves it.
+//! Nothing else moves it. An override is the gate's to keep and to end ([`forced`](super::forced)); the breaker is only put
+//! where it says, and remembers that among its moves, even from Open to Open: somebody was at it.
 //!
 //! **When to trip**, and what counts, is the [`evidence`](super::evidence)'s to say. Calls granted before a trip are
 //! stragglers and tell of the past: the gate does not pass them on. A probe that ends in any other way frees its place at
@@ -21,6 +24,7 @@ use std::time::Duration;
 
 use super::answer::PermitId;
 use super::evidence::Evidence;
+use super::forced::Side;
 use super::settings::BreakerSettings;
 use super::time::Timestamp;
 use super::transition::{Past, State, Transition, Why};
@@ -190,6 +194,16 @@ impl Breaker {
             }
             Phase::HalfOpen { .. } | Phase::Open { .. } => None,
         }
+    }
+
+    /// The operator's hand, not the evidence, moves it. Open has no cooldown then: the gate keeps it shut, and should it forget
+    /// why, a probe decides.
+    pub fn force(&mut self, side: Side, why: Why, now: Timestamp) -> Transition {
+        let phase = match side {
+            Side::Open => Phase::Open { for_ms: 0 },
+            Side::Closed => Phase::Closed,
+        };
+        self.enter(phase, why, now)
     }
 
     fn open(&mut self, why: Why, now: Timestamp, rng: &mut fastrand::Rng, settings: &BreakerSettings) -> Transition {

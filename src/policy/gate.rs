@@ -1,6 +1,7 @@
 //! The gate of one upstream model: everything that all instances have to agree on before one of them calls (B15, C5).
 //!
 //! It composes, and decides in this order:
+//! 0. **Override**: has the operator decided? ([`super::forced`])
 //! 1. **Holds**: did the upstream ask everyone to wait? ([`super::hold`])
 //! 2. **Breaker**: is the upstream there at all? ([`super::breaker`])
 //! 3. **Degraded**: should those who may leave do so? ([`super::degraded`])
@@ -22,6 +23,13 @@
 //!   the gate's business, not this job's fault;
 //! - a 429 with a Retry-After: the job is paced, and waits what the upstream asked for.
 //!
+//! **An override** goes before all evidence, for a while. Forced open: nobody calls, not even a probe; calls on their way end
+//! as stragglers, and when it is over the breaker is Closed with a slow start, since nothing is known. Forced closed: neither
+//! breaker nor holds refuse, failures do not trip, the in-flight limit stays; what held everyone when it began is cleared. It
+//! is the Closed state in everything else, so overloads cost attempts again; but who meets a spend cap for the second time is
+//! held by itself, for an order cannot pay the account. Evidence begins anew when it is over, a hold that the upstream asked
+//! for meanwhile is kept then.
+//!
 //! The state is one value below 64 KB, however long the gate lives and however many jobs wait.
 
 use std::time::Duration;
@@ -33,13 +41,14 @@ use super::cause::{Cause, Class};
 use super::degraded::Degraded;
 use super::dwell::Dwell;
 use super::evidence;
+use super::forced::{Forced, Order, Side};
 use super::hold::{HoldStand, Holds};
 use super::inflight::{InFlight, Permit};
 use super::settings::{BackoffSettings, GateSettings};
 use super::slots::{Ramp, Slots};
 use super::status::{GateStatus, PastStatus};
 use super::time::{Timestamp, whole_seconds};
-use super::transition::{Past, State, Transition};
+use super::transition::{Past, State, Transition, Why};
 use crate::json;
 
 /// The gate's whole state.
@@ -52,9 +61,10 @@ pub struct Gate {
     degraded: Degraded,
     slots: Slots,
     dwell: Dwell,
+    forced: Option<Forced>,
 }
 
-json::object!(default Gate { breaker, holds, in_flight, buckets, degraded, slots, dwell });
+json::object!(default Gate { breaker, holds, in_flight, buckets, degraded, slots, dwell, forced });
 
 /// Where a report comes from.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -69,9 +79,12 @@ impl Gate {
     /// May a job call now?
     pub fn permit(&mut self, asking: Asking, now: Timestamp, settings: &GateSettings) -> Decision {
         self.expire(now, settings);
-        let hold = self.holds.stand(settings.spend_cap_retry(), now);
+        let hold = match self.forced_to() {
+            Some(Side::Closed) => HoldStand::Free,
+            _ => self.holds.stand(settings.spend_cap_retry(), now),
+        };
         let stand = self.breaker.stand(now);
-        if let Some((until, reason)) = self.refusal(hold, stand) {
+        if let Some((until, reason)) = self.refusal(hold, stand, now) {
             return Decision::NotBefore(self.hold(asking, until, reason, now, settings));
         }
         let decides = hold == HoldStand::MayTry || stand == Stand::MayProbe;
@@ -156,6 +169,36 @@ impl Gate {
         verdict
     }
 
+    /// The operator decides, in place of an earlier order if there is one.
+    pub fn force(&mut self, order: Order, now: Timestamp, settings: &GateSettings) {
+        self.expire(now, settings);
+        match order.state {
+            Side::Open => {
+                self.in_flight.trip();
+                self.breaker.force(Side::Open, Why::OverrideOpened, now);
+            }
+            Side::Closed => {
+                self.holds = Holds::default();
+                self.buckets.reset_outage();
+                self.breaker.force(Side::Closed, Why::OverrideClosed, now);
+            }
+        }
+        self.forced = Some(Forced::new(order, now));
+    }
+
+    /// The operator takes the order back. False if there was none.
+    pub fn release(&mut self, now: Timestamp, settings: &GateSettings) -> bool {
+        self.expire(now, settings);
+        self.end_force(Why::OverrideReleased, now)
+    }
+
+    /// The breaker's moves since `before` was its last one, so that whoever has asked the gate something can tell them.
+    pub fn moves_since(&self, before: Option<Past>) -> impl Iterator<Item = Past> {
+        let new = self.breaker.history().rev().take_while(|past| Some(**past) != before).count();
+        let known = self.breaker.history().count().saturating_sub(new);
+        self.breaker.history().skip(known).copied()
+    }
+
     /// The breaker's last move, so that whoever has asked the gate something can tell whether it moved.
     #[must_use]
     pub fn last_move(&self) -> Option<Past> {
@@ -169,7 +212,10 @@ impl Gate {
             state: self.breaker.state(),
             since_seconds: (self.breaker.since() != Timestamp::default())
                 .then(|| now.since(self.breaker.since()).as_secs()),
-            next_check_seconds: self.breaker.cooldown(now).map(whole_seconds),
+            next_check_seconds: match self.forced.as_ref().filter(|forced| forced.state() == Side::Open) {
+                Some(forced) => Some(whole_seconds(forced.left(now))),
+                None => self.breaker.cooldown(now).map(whole_seconds),
+            },
             probe_in_flight: self.breaker.probe().is_some(),
             in_flight: self.in_flight.live(now),
             in_flight_limit: self.in_flight.limit(&settings.pace),
@@ -178,6 +224,7 @@ impl Gate {
             holds: self.holds.status(now),
             window: self.breaker.counts(now),
             buckets: self.buckets.status(now),
+            forced: self.forced.as_ref().and_then(|forced| forced.status(now)),
             history: self
                 .breaker
                 .history()
@@ -187,8 +234,11 @@ impl Gate {
         }
     }
 
-    /// Until when hold and breaker refuse everyone, and why; `None` if they do not. The later moment counts.
-    fn refusal(&self, hold: HoldStand, stand: Stand) -> Option<(Duration, HoldReason)> {
+    /// Until when override, hold and breaker refuse everyone, and why; `None` if they do not. The later moment counts.
+    fn refusal(&self, hold: HoldStand, stand: Stand, now: Timestamp) -> Option<(Duration, HoldReason)> {
+        if let Some(forced) = self.forced.as_ref().filter(|forced| forced.state() == Side::Open) {
+            return Some((forced.recheck(now), HoldReason::Overridden));
+        }
         let a_moment = self.in_flight.latency();
         match (hold, stand) {
             (HoldStand::Wait(hold, _), Stand::Refuse(cooldown)) if cooldown > hold => {
@@ -284,7 +334,8 @@ impl Gate {
         let class = call.cause.class();
         let asked = call.retry_after.filter(|wait| !wait.is_zero());
         let was_closed = self.breaker.state() == State::Closed;
-        let transition = (call.standing == Standing::Current && !call.after_content && evidence::counts(call.cause))
+        let may_trip = call.standing == Standing::Current && self.forced_to() != Some(Side::Closed);
+        let transition = (may_trip && !call.after_content && evidence::counts(call.cause))
             .then(|| {
                 let newest = self.in_flight.newest();
                 let undecided = |from| self.in_flight.undecided(from, call.permit.unwrap_or(newest));
@@ -329,18 +380,39 @@ impl Gate {
     /// A job that met what everyone is held for waits with everyone, but no shorter than the upstream asked it to.
     fn hold_on(&mut self, asking: Asking, wait: Option<Wait>, now: Timestamp, settings: &GateSettings) -> Option<Held> {
         let (hold, stand) = (self.holds.stand(settings.spend_cap_retry(), now), self.breaker.stand(now));
-        let (until, reason) = self.refusal(hold, stand)?;
+        let (until, reason) = self.refusal(hold, stand, now)?;
         let held = self.hold(asking, until, reason, now, settings);
         let asked = wait.filter(|wait| !wait.floor.is_zero()).map(|wait| wait.wanted);
         Some(Held { after: held.after.max(asked.unwrap_or_default()), ..held })
     }
 
-    /// Ends the leases that are over; whoever was probing or trying decides nothing any more.
-    fn expire(&mut self, now: Timestamp, settings: &GateSettings) {
+    /// Ends what is over: the operator's order, and leases; whoever was probing or trying decides nothing any more. Every
+    /// question does that first, but for [`Gate::status`], which changes nothing.
+    pub fn expire(&mut self, now: Timestamp, settings: &GateSettings) {
+        if let Some(forced) = &mut self.forced {
+            forced.look(now);
+            let ends_at = forced.ends_at();
+            if ends_at <= now {
+                self.end_force(Why::OverrideEnded, ends_at);
+            }
+        }
         for permit in self.in_flight.expire(settings.lease().max(settings.probe_lease()), now) {
             self.breaker.free(permit);
             self.holds.free(permit, now);
         }
+    }
+
+    fn end_force(&mut self, why: Why, at: Timestamp) -> bool {
+        if self.forced.take().is_none() {
+            return false;
+        }
+        self.buckets.reset_outage();
+        self.breaker.force(Side::Closed, why, at);
+        true
+    }
+
+    fn forced_to(&self) -> Option<Side> {
+        self.forced.as_ref().map(Forced::state)
     }
 
     fn lease(&self, permit: PermitId, settings: &GateSettings) -> Duration {

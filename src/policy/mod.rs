@@ -12,6 +12,7 @@ pub mod demands;
 pub mod dwell;
 pub mod evidence;
 pub mod fit;
+pub mod forced;
 pub mod gate;
 pub mod hold;
 pub mod hour_log;

@@ -1,6 +1,7 @@
 //! The gate as the operator sees it. Ages and times left, no instants: the reader's clock is not the gate's.
 
 use super::backoff::BucketsStatus;
+use super::forced::ForcedStatus;
 use super::hold::HoldStatus;
 use super::transition::{State, Transition};
 use super::window::Counts;
@@ -13,7 +14,7 @@ pub struct GateStatus {
     pub state: State,
     /// For how long; `null` if it never moved.
     pub since_seconds: Option<u64>,
-    /// While Open: how long until the next probe may start.
+    /// While Open: how long until the next probe may start, or until the override ends.
     pub next_check_seconds: Option<u64>,
     /// While HalfOpen: whether a probe is on its way.
     pub probe_in_flight: bool,
@@ -31,6 +32,8 @@ pub struct GateStatus {
     pub window: Counts,
     /// The backoff buckets.
     pub buckets: BucketsStatus,
+    /// The operator's override, while there is one.
+    pub forced: Option<ForcedStatus>,
     /// The breaker's last moves, newest first.
     pub history: Vec<PastStatus>,
 }
@@ -47,6 +50,7 @@ json::output!(GateStatus {
     holds,
     window,
     buckets,
+    forced as "override",
     history
 });
 

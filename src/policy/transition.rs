@@ -36,6 +36,14 @@ pub enum Why {
     ProbeSucceeded,
     /// The probe failed for a reason that counts.
     ProbeFailed,
+    /// The operator forced it open.
+    OverrideOpened,
+    /// The operator forced it closed.
+    OverrideClosed,
+    /// The override came to its end by itself.
+    OverrideEnded,
+    /// The operator ended the override early.
+    OverrideReleased,
 }
 
 json::names!(Why {
@@ -45,6 +53,10 @@ json::names!(Why {
     CooldownOver => "cooldown_over",
     ProbeSucceeded => "probe_succeeded",
     ProbeFailed => "probe_failed",
+    OverrideOpened => "override_opened",
+    OverrideClosed => "override_closed",
+    OverrideEnded => "override_ended",
+    OverrideReleased => "override_released",
 });
 
 /// One move of the breaker.

@@ -149,6 +149,7 @@ fn held_says_why() {
         (HoldReason::ProbeInFlight, "probe_in_flight"),
         (HoldReason::RetryAfter, "retry_after"),
         (HoldReason::SpendCap, "spend_cap"),
+        (HoldReason::Overridden, "overridden"),
         (HoldReason::InFlightLimit, "in_flight_limit"),
         (HoldReason::GateUnavailable, "gate_unavailable"),
         (HoldReason::DeliveryBudget, "delivery_budget"),
