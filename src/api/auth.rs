@@ -32,6 +32,17 @@ impl Caller {
             Self::Operator => true,
         }
     }
+
+    /// Refuses everybody but the operator.
+    ///
+    /// # Errors
+    /// 403.
+    pub fn check_operator(&self) -> Result<(), ApiError> {
+        match self {
+            Self::Operator => Ok(()),
+            Self::Client(_) => Err(ApiError::new(ErrorKind::Permission, "this is the operator's: use the ADMIN_KEY")),
+        }
+    }
 }
 
 /// The keys of a deployment.
@@ -134,6 +145,13 @@ mod tests {
         assert_eq!(keys().authenticate(Some("bearer  k2"), None), client("app"));
         assert_eq!(keys().authenticate(None, Some("k:3")), client("web"));
         assert_eq!(keys().authenticate(None, Some("root")), Ok(Caller::Operator));
+    }
+
+    #[test]
+    fn the_operators_routes_are_no_clients() {
+        assert_eq!(Caller::Operator.check_operator(), Ok(()));
+        let refused = Caller::Client("operator".into()).check_operator();
+        assert_eq!(refused.map_err(|error| error.kind.status()), Err(403));
     }
 
     #[test]

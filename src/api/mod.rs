@@ -3,5 +3,7 @@
 pub mod auth;
 pub mod error;
 pub mod form;
+pub mod moment;
+pub mod overriding;
 pub mod route;
 pub mod status;

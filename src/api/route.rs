@@ -1,5 +1,6 @@
 //! Which path is which route, and which methods it has.
 
+use crate::claude::request::is_model;
 use crate::job::JobId;
 
 /// A path that exists.
@@ -15,6 +16,8 @@ pub enum Route {
     Regenerate(Option<JobId>),
     /// `/v1/gates`
     Gates,
+    /// `/v1/gates/{model}/override`; the model as it is meant, `None` if it cannot be one.
+    Override(Option<String>),
     /// `/healthz`
     Health,
 }
@@ -29,6 +32,9 @@ impl Route {
             "/v1/gates" => Some(Self::Gates),
             "/healthz" => Some(Self::Health),
             _ => {
+                if let Some(model) = path.strip_prefix("/v1/gates/").and_then(|rest| rest.strip_suffix("/override")) {
+                    return (!model.contains('/')).then(|| Self::Override(decoded(model).filter(|it| is_model(it))));
+                }
                 let rest = path.strip_prefix("/v1/jobs/")?;
                 let (id, what) = rest.split_once('/').unwrap_or((rest, ""));
                 let id = id.parse().ok();
@@ -55,8 +61,20 @@ impl Route {
             Self::Jobs | Self::Deferral(_) | Self::Regenerate(_) => "POST",
             Self::Job(_) => "GET, DELETE",
             Self::Gates | Self::Health => "GET",
+            Self::Override(_) => "PUT, DELETE",
         }
     }
+}
+
+/// A part of a path without its percent-encoding; `None` if that is broken.
+fn decoded(part: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(part.len());
+    let mut rest = part.bytes();
+    while let Some(byte) = rest.next() {
+        let mut digit = || char::from(rest.next()?).to_digit(16);
+        bytes.push(if byte == b'%' { u8::try_from(digit()? * 16 + digit()?).ok()? } else { byte });
+    }
+    String::from_utf8(bytes).ok()
 }
 
 #[cfg(test)]
@@ -83,5 +101,34 @@ mod tests {
         ] {
             assert_eq!(Route::of(&path), route, "{path}");
         }
+    }
+
+    #[test]
+    fn an_overrides_model_is_percent_decoded_and_can_be_any_that_a_job_can_name() {
+        let longest = "m".repeat(200);
+        for (path, model) in [
+            ("/v1/gates/claude-sonnet-5-5/override", Some("claude-sonnet-5-5")),
+            ("/v1/gates/claude-sonnet-5-5/override/", Some("claude-sonnet-5-5")),
+            ("/v1/gates/never%2dheard%2Fof%3A1@x/override", Some("never-heard/of:1@x")),
+            ("/v1/gates/override/override", Some("override")),
+            (&format!("/v1/gates/{longest}/override"), Some(&longest)),
+            (&format!("/v1/gates/{longest}m/override"), None),
+            ("/v1/gates//override", None),
+            ("/v1/gates/a%20b/override", None),
+            ("/v1/gates/a%0Ab/override", None),
+            ("/v1/gates/m%C3%BCller/override", None),
+            ("/v1/gates/a%ff/override", None),
+            ("/v1/gates/a%/override", None),
+            ("/v1/gates/a%2/override", None),
+            ("/v1/gates/a%zz/override", None),
+            ("/v1/gates/a%+2/override", None),
+        ] {
+            assert_eq!(Route::of(path), Some(Route::Override(model.map(str::to_owned))), "{path}");
+        }
+        for path in ["/v1/gates/override", "/v1/gates/a", "/v1/gates/a/b/override", "/v1/gates/a/override/x"] {
+            assert_eq!(Route::of(path), None, "{path}");
+        }
+        let route = Route::Override(None);
+        assert!(route.allows("PUT") && route.allows("DELETE") && !route.allows("GET") && !route.allows("POST"));
     }
 }

@@ -116,13 +116,17 @@ fn parse(json: &str, place: &str, problems: &mut Problems) -> Option<MessagesReq
     Some(MessagesRequest { model, max_tokens: max_tokens?, body_rest: rest, demands })
 }
 
+/// Whether this can be a model's id: nobody knows them all.
+#[must_use]
+pub fn is_model(text: &str) -> bool {
+    (1..=MAX_MODEL_BYTES).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic())
+}
+
 fn check_model(json: &str, path: Path<'_>, problems: &mut Problems) -> Option<String> {
     if kind(json) == Kind::Null {
         return None;
     }
-    let model = raw::string(json).filter(|model| {
-        (1..=MAX_MODEL_BYTES).contains(&model.len()) && model.bytes().all(|byte| byte.is_ascii_graphic())
-    });
+    let model = raw::string(json).filter(|model| is_model(model));
     if model.is_none() {
         let what = format!("must be the id of a model, of 1 to {MAX_MODEL_BYTES} visible ASCII characters");
         problems.add(|| Problem::new(path(), what));
