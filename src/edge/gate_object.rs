@@ -11,6 +11,7 @@ use super::stubs::{ASKER_HEADER, GateQuestion, NAME_HEADER};
 use super::{clock, entropy, log, results, settings, wire};
 use crate::json;
 use crate::policy::gate::Gate;
+use crate::policy::time::millis;
 use crate::policy::transition::{Past, Transition};
 use crate::telemetry::Event;
 
@@ -59,12 +60,28 @@ impl GateObject {
                 json::write(&())
             }
             GateQuestion::Report(ended) => json::write(&gate.report(&ended, now, &mut rng, &settings)),
-            GateQuestion::Status => return Response::ok(json::write(&gate.status(now, &settings))),
+            GateQuestion::Status => {
+                gate.expire(now, &settings);
+                json::write(&gate.status(now, &settings))
+            }
+            GateQuestion::Force { order } => {
+                log::event(&Event::GateOverridden {
+                    model: &name,
+                    state: order.state.name(),
+                    lasts_ms: millis(order.lasts),
+                    author: &order.author,
+                    note: &order.note,
+                });
+                gate.force(order, now, &settings);
+                json::write(&gate.status(now, &settings))
+            }
+            GateQuestion::Release => {
+                gate.release(now, &settings);
+                json::write(&gate.status(now, &settings))
+            }
         };
-        // Any question may have moved it: a permit that is the probe's does.
-        if let Some(Past { transition: Transition { from, to, why }, .. }) =
-            gate.last_move().filter(|last| Some(*last) != before)
-        {
+        // Any question may have moved it: a permit that is the probe's does, and so does the first one after an override.
+        for Past { transition: Transition { from, to, why }, .. } in gate.moves_since(before) {
             log::event(&Event::GateTransition { job: &asker, model: &name, from, to, why });
         }
         self.save(gate)?;

@@ -10,6 +10,7 @@ use super::stubs::{Cancellation, Deferral, GateStub, JobStub, ObjectError, Regen
 use super::{clock, entropy, log, results, settings, together};
 use crate::api::auth::Caller;
 use crate::api::error::{ApiError, ErrorKind};
+use crate::api::overriding;
 use crate::api::route::Route;
 use crate::api::status::{self, Published, Question};
 use crate::config::{Config, Fault};
@@ -63,6 +64,7 @@ async fn route(request: Request, env: &Env) -> Answer {
             let wait = url.query_pairs().find(|(name, _)| name == "wait").map(|(_, value)| value.into_owned());
             job_status(&id, &question(&request, wait.as_deref(), messages)?, &caller, messages, env).await
         }
+        (Route::Override(model), method) => force(model.as_deref(), &method, request, &caller, env).await,
         (Route::Gates | Route::Health, _) => gates(&caller, &config, env).await,
     }
 }
@@ -183,10 +185,25 @@ async fn cancel(id: &JobId, question: &Question, caller: &Caller, messages: &Mes
     }
 }
 
+async fn force(model: Option<&str>, method: &Method, mut request: Request, caller: &Caller, env: &Env) -> Answer {
+    caller.check_operator()?;
+    let (model, order) = if *method == Method::Put {
+        submission::check_content_type(request.headers().get("content-type").ok().flatten().as_deref())?;
+        let body = read_body(&mut request).await?;
+        let (model, order) = overriding::order(model, &body, clock::now())?;
+        (model, Some(order))
+    } else {
+        (overriding::model(model)?, None)
+    };
+    let status = GateStub::new(env, model).command(order).await.map_err(|error| {
+        log::trouble(None, "gate", &error.to_string());
+        ApiError::unavailable("the gate did not answer; send the same again", 2)
+    })?;
+    respond(200, status.get().to_owned(), &[("cache-control", "no-store")])
+}
+
 async fn gates(caller: &Caller, config: &Config, env: &Env) -> Answer {
-    if *caller != Caller::Operator {
-        return Err(ApiError::new(ErrorKind::Permission, "this is the operator's: use the ADMIN_KEY"));
-    }
+    caller.check_operator()?;
     let mut models = results::gates(env).await.unwrap_or_else(|error| {
         log::trouble(None, "kv", &error);
         Vec::new()

@@ -13,6 +13,7 @@ use crate::api::status::{Published, Question};
 use crate::job::{Begun, Claim, JobId, Record, Renewal, Settled, Settlement, Token};
 use crate::json::{self, FromJson, Text};
 use crate::policy::answer::{Asking, Decision, Ended, PermitId, Verdict};
+use crate::policy::forced::Order;
 use crate::submission::Creation;
 
 /// Why an object gave no answer.
@@ -207,6 +208,8 @@ pub(super) enum GateQuestion {
     Content { permit: PermitId },
     Report(Ended),
     Status,
+    Force { order: Order },
+    Release,
 }
 
 json::choice!(GateQuestion {
@@ -215,6 +218,8 @@ json::choice!(GateQuestion {
     "content" => Content { permit },
     "report" => Report(ended),
     "status" => Status,
+    "force" => Force { order },
+    "release" => Release,
 });
 
 impl<'a> GateStub<'a> {
@@ -241,6 +246,11 @@ impl<'a> GateStub<'a> {
 
     pub(super) async fn status(&self) -> Result<Text, ObjectError> {
         self.ask(&GateQuestion::Status).await
+    }
+
+    /// Forces the gate, or with `None` takes that back. Asked twice, it does the same again.
+    pub(super) async fn command(&self, order: Option<Order>) -> Result<Text, ObjectError> {
+        self.ask(&order.map_or(GateQuestion::Release, |order| GateQuestion::Force { order })).await
     }
 
     async fn ask<T: FromJson>(&self, question: &GateQuestion) -> Result<T, ObjectError> {

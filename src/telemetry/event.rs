@@ -163,6 +163,19 @@ pub enum Event<'a> {
         /// What tripped or closed it.
         why: Why,
     },
+    /// The operator forced a gate; `gate_transition` lines tell what it did to the breaker, and when it ended.
+    GateOverridden {
+        /// The model.
+        model: &'a str,
+        /// `open` or `closed`.
+        state: &'a str,
+        /// Until it ends by itself.
+        lasts_ms: u64,
+        /// Who.
+        author: &'a str,
+        /// Why.
+        note: &'a str,
+    },
     /// A message that cannot be one of ours was taken out of its queue.
     MessageDiscarded {
         /// The queue.
@@ -223,6 +236,7 @@ events! {
     "job_finished" => JobFinished { job, status, reason, attempts, calls, age_ms },
     "call_abandoned" => CallAbandoned { job, reason },
     "gate_transition" => GateTransition { job, model, from, to, why },
+    "gate_overridden" => GateOverridden { model, state, lasts_ms, author, note },
     "message_discarded" => MessageDiscarded { queue, reason, count },
     "message_retried" => MessageRetried { job, queue, reason, delay_seconds },
     "trouble" => Trouble { job, part, message },
