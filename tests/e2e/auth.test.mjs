@@ -15,6 +15,8 @@ const ROUTES = [
   ["DELETE", `/v1/jobs/${own}`],
   ["GET", "/v1/jobs/nonsense"],
   ["GET", "/v1/gates"],
+  ["PUT", "/v1/gates/claude-sonnet-5-5/override", { state: "open" }],
+  ["DELETE", "/v1/gates/claude-sonnet-5-5/override"],
 ];
 
 function isRefused({ status, headers, body, text }, expected, type, what) {
