@@ -187,11 +187,24 @@ fn calls_on_their_way_end_as_stragglers_when_it_is_forced_open() {
 }
 
 #[test]
+fn after_forced_open_only_one_may_call_and_older_calls_tell_nothing() {
+    let mut bench = Bench::new();
+    let older: Vec<_> = (0..6).map(|_| bench.granted(0)).collect();
+    bench.force(Side::Open, 60, 1);
+    for permit in older {
+        assert_eq!(bench.fails(permit, Overloaded, None, 60).transition, None);
+    }
+    assert_eq!(bench.gate.status(at(60), &bench.settings).in_flight_limit, 1);
+    assert_eq!(bench.gate.status(at(60), &bench.settings).window.calls(), 0);
+}
+
+#[test]
 fn forced_closed_on_an_open_breaker_lets_calls_through_from_a_slow_start() {
     let mut bench = Bench::open();
     assert_eq!(bench.held(1).0, HoldReason::BreakerOpen);
     bench.force(Side::Closed, 600, 1);
     assert_eq!(bench.state(1), State::Closed);
+    assert_eq!(bench.gate.status(at(1), &bench.settings).buckets.overloaded.failures, 0, "as at any closing");
     bench.granted(1);
     assert_eq!(bench.held(1).0, HoldReason::InFlightLimit, "the in-flight limit stays");
 }
@@ -278,6 +291,13 @@ fn to_release_what_is_not_forced_changes_nothing() {
     let before = bench.gate.clone();
     assert!(!bench.gate.release(at(1), &bench.settings));
     assert_eq!(bench.gate, before);
+}
+
+#[test]
+fn to_release_what_has_ended_finds_that_it_has_ended() {
+    let mut bench = Bench::forced(Side::Open, 60);
+    assert!(!bench.gate.release(at(60), &bench.settings));
+    assert_eq!(bench.moves().last(), Some(&(State::Open, State::Closed, Why::OverrideEnded)));
 }
 
 #[test]

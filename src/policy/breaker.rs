@@ -356,6 +356,14 @@ mod tests {
     }
 
     #[test]
+    fn forced_open_and_left_alone_a_probe_decides() {
+        let mut bench = Bench::new();
+        let transition = bench.breaker.force(Side::Open, Why::OverrideOpened, at(0));
+        assert_eq!((transition.from, transition.to), (State::Closed, State::Open));
+        assert_eq!(bench.breaker.stand(at(0)), Stand::MayProbe);
+    }
+
+    #[test]
     fn a_clock_that_ran_back_restarts_the_cooldown_at_most() {
         let mut bench = Bench::open();
         let cooldown = bench.breaker.cooldown(at(0)).unwrap();
