@@ -326,6 +326,7 @@ impl Policy {
             pace: self.pace.clone(),
             degraded: self.degraded.clone(),
             long_wait_seconds: self.long_wait_seconds,
+            peak: self.hours.peak_utc,
         }
     }
 

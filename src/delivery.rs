@@ -30,6 +30,7 @@ use crate::policy::fit;
 use crate::policy::kinds::{Kind, WhenExhausted};
 use crate::policy::ladder::{Ladder, Move, Tier};
 use crate::policy::priority::Priority;
+use crate::policy::rate_limits::RateLimits;
 use crate::policy::settings::BackoffSettings;
 use crate::policy::time::{Timestamp, millis, whole_seconds};
 use crate::policy::unguarded::Unguarded;
@@ -203,8 +204,8 @@ impl<'a> Delivery<'a> {
 
     /// What to tell the gate of a call.
     #[must_use]
-    pub fn ended(&self, call: &Call, report: Report) -> Ended {
-        Ended { permit: call.permit, asking: call.asking, report, backoff: self.backoff() }
+    pub fn ended(&self, call: &Call, report: Report, limits: RateLimits) -> Ended {
+        Ended { permit: call.permit, asking: call.asking, report, limits, backoff: self.backoff() }
     }
 
     /// The verdict on a report that the gate did not take: each failure costs an attempt, and waits as a first one.
@@ -344,7 +345,7 @@ impl<'a> Delivery<'a> {
         }
         let settings = self.policy().deferral;
         let at_least = Duration::from_secs(settings.at_least_seconds);
-        let resume_ms = millis(at_least + Duration::from_secs(rng.u64(0..=3_600)));
+        let resume_ms = millis(self.policy().hours.off_peak_utc.defer(at_least, now, rng));
         let answer_ms = settings.answer_seconds.saturating_mul(1000);
         self.settle(match when_exhausted {
             WhenExhausted::Ask => Then::Stall { answer_ms, resume_ms: resume_ms.max(answer_ms) },
@@ -381,8 +382,8 @@ impl<'a> Delivery<'a> {
         let waits = self.claimed.priority == Priority::Low
             && self.ladder.first() == Tier::Primary
             && !self.claimed.first_choice_only;
-        let _ = (waits, now, rng);
-        None
+        let hours = self.policy().hours.off_peak_utc;
+        waits.then(|| hours.wait_for_off_peak(now, self.remaining(now), rng)).flatten()
     }
 
     fn model(&self, tier: Tier) -> String {

@@ -13,6 +13,7 @@ use proptest::prelude::*;
 use spillway::policy::answer::{Asking, Decision, Ended, HoldReason, PermitId, Report};
 use spillway::policy::cause::Cause;
 use spillway::policy::gate::Gate;
+use spillway::policy::rate_limits::RateLimits;
 use spillway::policy::settings::{BackoffSettings, BreakerSettings, GateSettings, PaceSettings};
 use spillway::policy::time::Timestamp;
 use spillway::policy::transition::State;
@@ -271,14 +272,14 @@ proptest! {
                 }
                 Event::Content(ago) => {
                     if let Some((call, permit)) = named(ago) {
-                        gate.content(permit, now, &settings);
+                        gate.content(permit, &RateLimits::default(), now, &settings);
                         reference.content(call, ms);
                     }
                 }
                 Event::Report(ago, report) => {
                     if let Some((call, permit)) = named(ago) {
                         let (permit, backoff) = (Some(permit), backoff.clone());
-                        let ended = Ended { permit, asking: Asking::default(), report, backoff };
+                        let ended = Ended { permit, asking: Asking::default(), report, limits: RateLimits::default(), backoff };
                         gate.report(&ended, now, &mut rng, &settings);
                         reference.report(call, report, ms);
                     }

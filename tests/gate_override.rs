@@ -6,17 +6,22 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use spillway::json;
-use spillway::policy::answer::{Decision, HoldReason, PermitId, Report, Verdict};
+use spillway::policy::answer::{Asking, Decision, Ended, Held, HoldReason, PermitId, Report, Verdict};
 use spillway::policy::cause::Cause::{self, Overloaded, RateLimited, SpendCap};
 use spillway::policy::forced::{LONGEST_ORDER, Order, RECHECK, Side};
 use spillway::policy::gate::Gate;
-use spillway::policy::priority::Priority;
+use spillway::policy::rate_limits::RateLimits;
 use spillway::policy::settings::{BackoffSettings, BreakerSettings, GateSettings, PaceSettings};
 use spillway::policy::time::Timestamp;
 use spillway::policy::transition::{State, Why};
 
 fn at(seconds: u64) -> Timestamp {
     Timestamp::from_millis(1_700_000_000_000 + seconds * 1000)
+}
+
+fn ended(permit: Option<PermitId>, report: Report) -> Ended {
+    let (limits, backoff) = (RateLimits::default(), BackoffSettings::default());
+    Ended { permit, asking: Asking::default(), report, limits, backoff }
 }
 
 fn order(state: Side, seconds: u64) -> Order {
@@ -63,7 +68,7 @@ impl Bench {
     }
 
     fn asks(&mut self, now: u64) -> Decision {
-        self.gate.permit(Priority::Medium, at(now), &mut self.rng, &self.settings)
+        self.gate.permit(Asking::default(), at(now), &self.settings)
     }
 
     fn granted(&mut self, now: u64) -> PermitId {
@@ -75,14 +80,13 @@ impl Bench {
 
     fn held(&mut self, now: u64) -> (HoldReason, u64) {
         match self.asks(now) {
-            Decision::NotBefore { after, reason } => (reason, after.as_secs()),
+            Decision::NotBefore(held) => (held.reason, held.after.as_secs()),
             decision => panic!("not held: {decision:?}"),
         }
     }
 
     fn reports(&mut self, permit: PermitId, report: Report, now: u64) -> Verdict {
-        let backoff = BackoffSettings::default();
-        self.gate.report(Some(permit), report, &backoff, at(now), &mut self.rng, &self.settings)
+        self.gate.report(&ended(Some(permit), report), at(now), &mut self.rng, &self.settings)
     }
 
     fn fails(&mut self, permit: PermitId, cause: Cause, retry_after: Option<u64>, now: u64) -> Verdict {
@@ -373,7 +377,7 @@ fn play(
     let settings = GateSettings { pace, ..GateSettings::default() };
     let (mut gate, mut rng) = (Gate::default(), fastrand::Rng::with_seed(seed));
     let mut permits: Vec<PermitId> =
-        (0..3).filter_map(|_| gate.permit(Priority::Medium, at(0), &mut rng, &settings).permit()).collect();
+        (0..3).filter_map(|_| gate.permit(Asking::default(), at(0), &settings).permit()).collect();
     let (mut now, mut passed) = (at(0), Duration::ZERO);
     gate.force(Order { lasts, ..order(side, 0) }, now, &settings);
     for event in events {
@@ -386,16 +390,15 @@ fn play(
                 gate.expire(now, &settings);
             }
             Event::Ask => {
-                let answer = gate.permit(Priority::Medium, now, &mut rng, &settings);
+                let answer = gate.permit(Asking::default(), now, &settings);
                 permits.extend(answer.permit());
                 decision = Some(answer);
             }
             Event::Content => {
-                permits.last().map(|permit| gate.content(*permit, now, &settings));
+                permits.last().map(|permit| gate.content(*permit, &RateLimits::default(), now, &settings));
             }
             Event::Report(report) => {
-                let backoff = BackoffSettings::default();
-                gate.report(permits.pop(), report, &backoff, now, &mut rng, &settings);
+                gate.report(&ended(permits.pop(), report), now, &mut rng, &settings);
             }
             Event::Restart => gate = json::read(&json::write(&gate)).expect("what was written can be read"),
         }
@@ -427,7 +430,7 @@ proptest! {
         let settings = GateSettings::default();
         play(Side::Open, lasts, events, seed, |gate, decision, _, now| {
             if let (Some(_), Some(decision)) = (gate.status(now, &settings).forced, decision) {
-                let Decision::NotBefore { after, reason } = decision else { panic!("let through") };
+                let Decision::NotBefore(Held { after, reason, .. }) = decision else { panic!("let through") };
                 prop_assert_eq!(reason, HoldReason::Overridden);
                 prop_assert!(after <= RECHECK + Duration::from_secs(120), "{:?}", after);
             }
@@ -443,7 +446,7 @@ proptest! {
                 prop_assert_eq!(gate.status(now, &settings).state, State::Closed);
                 match decision {
                     None | Some(Decision::Granted(_)) => {}
-                    Some(Decision::NotBefore { reason, .. }) => prop_assert_eq!(reason, HoldReason::InFlightLimit),
+                    Some(Decision::NotBefore(held)) => prop_assert_eq!(held.reason, HoldReason::InFlightLimit),
                     Some(Decision::Probe(_)) => panic!("a probe of a closed gate"),
                 }
             }

@@ -8,6 +8,7 @@ use spillway::policy::answer::{Asking, Decision, Ended, Held, HoldReason, Permit
 use spillway::policy::cause::Cause::{self, InvalidRequest, Overloaded, RateLimited, ServerError, SpendCap};
 use spillway::policy::cause::Class;
 use spillway::policy::gate::Gate;
+use spillway::policy::rate_limits::RateLimits;
 use spillway::policy::settings::{BackoffSettings, GateSettings};
 use spillway::policy::status::GateStatus;
 use spillway::policy::time::Timestamp;
@@ -65,7 +66,13 @@ impl Bench {
     }
 
     fn reports(&mut self, permit: Option<PermitId>, report: Report, seconds: u64) -> Verdict {
-        let ended = Ended { permit, asking: Asking::default(), report, backoff: BackoffSettings::default() };
+        let ended = Ended {
+            permit,
+            asking: Asking::default(),
+            report,
+            limits: RateLimits::default(),
+            backoff: BackoffSettings::default(),
+        };
         self.gate.report(&ended, at(seconds), &mut self.rng, &self.settings)
     }
 
@@ -158,7 +165,7 @@ fn a_failed_probe_that_was_no_overload_costs_an_attempt_and_cannot_keep_the_gate
 fn while_the_probe_is_on_its_way_all_others_wait_and_its_content_lets_them_in_slowly() {
     let (mut bench, probe) = Bench::half_open();
     assert_eq!(bench.held(110).0, HoldReason::ProbeInFlight);
-    let transition = bench.gate.content(probe, at(112), &bench.settings);
+    let transition = bench.gate.content(probe, &RateLimits::default(), at(112), &bench.settings);
     assert_eq!(transition.map(|it| it.to), Some(State::Closed));
     assert_eq!(bench.status(112).in_flight_limit, 2);
     bench.granted(112);
@@ -172,9 +179,13 @@ fn a_dead_probes_lease_ends_and_another_may_and_a_living_one_renews_it() {
     assert_eq!(bench.held(319).0, HoldReason::ProbeInFlight);
     let Decision::Probe(next) = bench.asks(320) else { panic!("no second probe") };
     assert!(!bench.gate.renew(dead, at(321), &bench.settings));
-    assert_eq!(bench.gate.content(dead, at(322), &bench.settings), None, "its success comes too late");
+    assert_eq!(
+        bench.gate.content(dead, &RateLimits::default(), at(322), &bench.settings),
+        None,
+        "its success comes too late"
+    );
     assert_eq!(bench.fails(Some(dead), Overloaded, 323).transition, None, "and so does its failure");
-    assert!(bench.gate.content(next, at(324), &bench.settings).is_some());
+    assert!(bench.gate.content(next, &RateLimits::default(), at(324), &bench.settings).is_some());
 }
 
 #[test]
@@ -191,7 +202,7 @@ fn a_report_implies_the_content_that_was_lost() {
 fn stragglers_do_not_count_even_after_the_gate_has_closed_again() {
     let (mut bench, probe) = Bench::half_open();
     let before = bench.status(110).window;
-    bench.gate.content(probe, at(111), &bench.settings);
+    bench.gate.content(probe, &RateLimits::default(), at(111), &bench.settings);
     for _ in 0..30 {
         assert_eq!(bench.fails(Some(PermitId(1)), Overloaded, 112).transition, None);
     }
@@ -227,7 +238,7 @@ fn closing_forgets_the_outages_counts_and_not_the_429s() {
         [buckets.overloaded, buckets.transient, buckets.rate_limited].map(|bucket| bucket.failures)
     };
     assert_eq!(counts(&bench), [4, 3, 3]);
-    bench.gate.content(probe, at(240), &bench.settings);
+    bench.gate.content(probe, &RateLimits::default(), at(240), &bench.settings);
     assert_eq!(counts(&bench), [0, 0, 2]);
 }
 
@@ -281,7 +292,7 @@ fn a_spend_cap_fails_its_job_holds_the_others_and_its_try_is_held_again() {
     let again = bench.fails(Some(tries), SpendCap, 903);
     assert!(again.held.is_some_and(|held| held.after >= Duration::from_secs(900)) && !again.costs_attempt);
     let tries = bench.granted(1803);
-    bench.gate.content(tries, at(1804), &bench.settings);
+    bench.gate.content(tries, &RateLimits::default(), at(1804), &bench.settings);
     bench.granted(1804);
 }
 

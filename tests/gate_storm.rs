@@ -11,6 +11,7 @@ use std::time::Duration;
 use spillway::policy::answer::{Asking, Decision, Ended, HoldReason, PermitId, Report};
 use spillway::policy::cause::Cause;
 use spillway::policy::gate::Gate;
+use spillway::policy::rate_limits::RateLimits;
 use spillway::policy::settings::{BackoffSettings, BreakerSettings, GateSettings};
 use spillway::policy::slots::Ticket;
 use spillway::policy::time::{Timestamp, whole_seconds};
@@ -148,7 +149,7 @@ impl World {
                 }
             }
             Event::Content(permit) => {
-                if self.gate.content(permit, now, &self.settings).is_some() {
+                if self.gate.content(permit, &RateLimits::default(), now, &self.settings).is_some() {
                     self.live_probes = 0;
                 }
                 let rest = self.about(self.upstream.rest_ms);
@@ -196,7 +197,7 @@ impl World {
     fn report(&mut self, permit: PermitId, report: Report, ms: u64) -> spillway::policy::answer::Verdict {
         let now = T0 + Duration::from_millis(ms);
         let (permit, backoff) = (Some(permit), BackoffSettings::default());
-        let ended = Ended { permit, asking: Asking::default(), report, backoff };
+        let ended = Ended { permit, asking: Asking::default(), report, limits: RateLimits::default(), backoff };
         self.gate.report(&ended, now, &mut self.rng, &self.settings)
     }
 

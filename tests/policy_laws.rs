@@ -12,6 +12,7 @@ use spillway::policy::cause::{Cause, Class};
 use spillway::policy::deadline::{RESERVE, fit};
 use spillway::policy::gate::Gate;
 use spillway::policy::priority::Priority;
+use spillway::policy::rate_limits::RateLimits;
 use spillway::policy::settings::{Backoff, BackoffSettings, BreakerSettings, GateSettings, PaceSettings};
 use spillway::policy::time::Timestamp;
 use spillway::policy::transition::State;
@@ -165,7 +166,13 @@ fn settings() -> impl Strategy<Value = GateSettings> {
 }
 
 fn ended(permit: Option<PermitId>, report: Report) -> Ended {
-    Ended { permit, asking: Asking::default(), report, backoff: BackoffSettings::default() }
+    Ended {
+        permit,
+        asking: Asking::default(),
+        report,
+        limits: RateLimits::default(),
+        backoff: BackoffSettings::default(),
+    }
 }
 
 /// A gate, and what its askers know.
@@ -232,7 +239,8 @@ impl Bench {
             }
             Event::Content(ago) => {
                 let permit = self.permit(ago);
-                self.said.push(format!("{:?}", self.gate.content(permit, self.now, &self.settings)));
+                self.said
+                    .push(format!("{:?}", self.gate.content(permit, &RateLimits::default(), self.now, &self.settings)));
                 self.probes.retain(|(probe, _)| *probe != permit);
                 self.content.push(permit);
             }
@@ -365,11 +373,11 @@ fn the_state_stays_below_64_kb_over_100_000_random_events() {
             0..=6 => {
                 let asking = Asking { priority: Priority::ALL[rng.usize(0..3)], ..Asking::default() };
                 if let (Some(permit), false) = (gate.permit(asking, now, &settings).permit(), storm) {
-                    gate.content(permit, now, &settings);
+                    gate.content(permit, &RateLimits::default(), now, &settings);
                 }
             }
             7 => {
-                gate.content(permit, now, &settings);
+                gate.content(permit, &RateLimits::default(), now, &settings);
             }
             8 => {
                 gate.renew(permit, now, &settings);

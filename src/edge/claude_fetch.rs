@@ -14,6 +14,7 @@ use worker::Response;
 use super::keeper::{Keeper, Stop};
 use super::{clock, js};
 use crate::claude::failure::{self, Failure};
+use crate::claude::ratelimits;
 use crate::claude::request::call_body_prefix;
 use crate::claude::response::{Assembler, Message};
 use crate::claude::sse::{Decoder, EventTooLarge};
@@ -90,13 +91,16 @@ impl Upstream {
         let request = build(config, &call.model, request, betas, &self.abort.signal()).map_err(broken)?;
         let url = JsValue::from(format!("{}/v1/messages", config.base_url));
         let patience = self.patience(call.limits.headers);
+        let began_at = clock::now();
         let sent = keeper.drive(patience, js::settle(&js_sys::global(), "fetch", &[url, request])).await;
         let mut response = match sent {
             Ok(response) => Response::from(response.map_err(broken)?.unchecked_into::<web_sys::Response>()),
             Err(Stop::TimedOut) => return Err(self.timed_out(Cause::HeadersTimeout, false)),
             Err(stop) => return Err(Unanswered::Stopped(stop)),
         };
-        let headers = failure::Headers::read(|name| response.headers().get(name).ok().flatten());
+        let read = |name: &str| response.headers().get(name).ok().flatten();
+        let headers = failure::Headers::read(read);
+        keeper.note(ratelimits::parse(read, began_at, clock::now()));
         let is_stream = headers.content_type.as_deref().is_some_and(|kind| kind.starts_with("text/event-stream"));
         if response.status_code() == 200 && is_stream {
             let request_id = headers.request_id();

@@ -21,11 +21,13 @@ use super::keeper::{Keeper, Stop};
 use super::stubs::{GateStub, JobStub, ObjectError};
 use super::{clock, entropy, log, settings, together};
 use crate::claude::failure::Failure;
+use crate::claude::response::Usage;
 use crate::claude::rewrite;
 use crate::config::Config;
 use crate::delivery::{Call, Delivery, GateTrouble, Step};
 use crate::job::{Begun, Claim, Claimed, Envelope, JobId, Settled, Settlement, Then};
 use crate::policy::answer::{Report, Verdict};
+use crate::policy::rate_limits::{RateLimits, Used};
 use crate::policy::time::{Timestamp, millis};
 use crate::policy::unguarded::Unguarded;
 use crate::telemetry::Event;
@@ -142,10 +144,11 @@ impl Worker<'_> {
                 },
                 Step::Call(call) => {
                     let Some(request) = self.begin(&call, &delivery).await? else { return Ok(()) };
-                    match self.call(&call, &request).await {
+                    let (outcome, limits) = self.call(&call, &request).await;
+                    match outcome {
                         Ok(message) => {
                             answer = message;
-                            self.report(&call, &delivery, Report::Success, &mut rng).await;
+                            self.report(&call, &delivery, Report::Success, limits, &mut rng).await;
                             delivery.on_answer()
                         }
                         Err(Unanswered::Failed { failure, after_content }) => {
@@ -154,14 +157,14 @@ impl Worker<'_> {
                                 after_content,
                                 retry_after: failure.retry_after,
                             };
-                            let verdict = self.report(&call, &delivery, report, &mut rng).await;
+                            let verdict = self.report(&call, &delivery, report, limits, &mut rng).await;
                             let next = delivery.on_failure(&failure, after_content, &verdict, clock::now(), &mut rng);
                             self.log_backoff(&call, &failure, &verdict, &next);
                             next
                         }
                         Err(Unanswered::Stopped(stop)) => {
                             log::event(&Event::CallAbandoned { job: self.id, reason: stop.name() });
-                            self.report(&call, &delivery, Report::Abandoned, &mut rng).await;
+                            self.report(&call, &delivery, Report::Abandoned, limits, &mut rng).await;
                             return Ok(());
                         }
                     }
@@ -184,11 +187,12 @@ impl Worker<'_> {
         if let Ok((Begun::Go, request)) = begun {
             return Ok(Some(request));
         }
-        self.report(call, delivery, Report::Abandoned, &mut entropy::rng()).await;
+        self.report(call, delivery, Report::Abandoned, RateLimits::default(), &mut entropy::rng()).await;
         begun.map(|_| None)
     }
 
-    async fn call(&self, call: &Call, request: &[u8]) -> Result<String, Unanswered> {
+    /// Calls, and brings what came of it, with what is to be told of the upstream's limits.
+    async fn call(&self, call: &Call, request: &[u8]) -> (Result<String, Unanswered>, RateLimits) {
         let config = self.invocation.config;
         let began_at = clock::now();
         log::event(&Event::CallStarted { job: self.id, model: &call.model, permit: call.permit_name() });
@@ -208,7 +212,8 @@ impl Worker<'_> {
                     input_tokens: message.usage.input_tokens,
                     output_tokens: message.usage.output_tokens,
                 });
-                Ok(message.json)
+                let Usage { input_tokens, output_tokens } = message.usage;
+                (Ok(message.json), keeper.limits(Some(Used { input_tokens, output_tokens })))
             }
             Err(unanswered) => {
                 if let Unanswered::Failed { failure, .. } = &unanswered {
@@ -221,13 +226,20 @@ impl Worker<'_> {
                         duration_ms,
                     });
                 }
-                Err(unanswered)
+                (Err(unanswered), keeper.limits(None))
             }
         }
     }
 
-    async fn report(&self, call: &Call, delivery: &Delivery<'_>, report: Report, rng: &mut fastrand::Rng) -> Verdict {
-        match self.gate(&call.model).report(delivery.ended(call, report)).await {
+    async fn report(
+        &self,
+        call: &Call,
+        delivery: &Delivery<'_>,
+        report: Report,
+        limits: RateLimits,
+        rng: &mut fastrand::Rng,
+    ) -> Verdict {
+        match self.gate(&call.model).report(delivery.ended(call, report, limits)).await {
             Ok(verdict) => verdict,
             Err(error) => {
                 log::trouble(Some(self.id), "gate", &error.to_string());

@@ -55,8 +55,8 @@ impl GateObject {
         let answer = match question {
             GateQuestion::Permit(asking) => json::write(&gate.permit(asking, now, &settings)),
             GateQuestion::Renew { permit } => json::write(&gate.renew(permit, now, &settings)),
-            GateQuestion::Content { permit } => {
-                gate.content(permit, now, &settings);
+            GateQuestion::Content { permit, limits } => {
+                gate.content(permit, &limits, now, &settings);
                 json::write(&())
             }
             GateQuestion::Report(ended) => json::write(&gate.report(&ended, now, &mut rng, &settings)),
@@ -81,8 +81,9 @@ impl GateObject {
             }
         };
         // Any question may have moved it: a permit that is the probe's does, and so does the first one after an override.
+        let job = Some(asker.as_str()).filter(|asker| !asker.is_empty());
         for Past { transition: Transition { from, to, why }, .. } in gate.moves_since(before) {
-            log::event(&Event::GateTransition { job: &asker, model: &name, from, to, why });
+            log::event(&Event::GateTransition { job, model: &name, from, to, why });
         }
         self.save(gate)?;
         Response::ok(answer)

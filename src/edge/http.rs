@@ -195,7 +195,7 @@ async fn force(model: Option<&str>, method: &Method, mut request: Request, calle
     } else {
         (overriding::model(model)?, None)
     };
-    let status = GateStub::new(env, model).command(order).await.map_err(|error| {
+    let status = GateStub::new(env, model, "").command(order).await.map_err(|error| {
         log::trouble(None, "gate", &error.to_string());
         ApiError::unavailable("the gate did not answer; send the same again", 2)
     })?;

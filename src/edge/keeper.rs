@@ -14,6 +14,7 @@ use super::stubs::{GateStub, JobStub, ObjectError};
 use super::{clock, log};
 use crate::job::{Renewal, Token};
 use crate::policy::answer::PermitId;
+use crate::policy::rate_limits::{RateLimits, Used};
 use crate::policy::time::Timestamp;
 
 /// Why a call is not waited for any longer.
@@ -48,6 +49,7 @@ pub(super) struct Keeper<'a> {
     every: Duration,
     renewed_at: Timestamp,
     has_content: bool,
+    limits: RateLimits,
 }
 
 impl<'a> Keeper<'a> {
@@ -60,7 +62,29 @@ impl<'a> Keeper<'a> {
         permit: Option<PermitId>,
         every: Duration,
     ) -> Self {
-        Self { id, job, token, gate, permit, every, renewed_at: clock::now(), has_content: false }
+        Self {
+            id,
+            job,
+            token,
+            gate,
+            permit,
+            every,
+            renewed_at: clock::now(),
+            has_content: false,
+            limits: RateLimits::default(),
+        }
+    }
+
+    /// The headers of the call's answer have come, and say this about the upstream's limits.
+    pub(super) const fn note(&mut self, limits: RateLimits) {
+        self.limits = limits;
+    }
+
+    /// What the call is to tell the gate of the upstream's limits at its end, having used so much.
+    pub(super) fn limits(&self, used: Option<Used>) -> RateLimits {
+        // What came with the headers was told with the first content.
+        let told = if self.has_content { RateLimits::default() } else { self.limits };
+        RateLimits { used, ..told }
     }
 
     /// What `future` came to within `patience`.
@@ -98,7 +122,7 @@ impl<'a> Keeper<'a> {
 
     async fn tell_gate(&self) -> Result<(), ObjectError> {
         match self.permit {
-            Some(permit) => self.gate.content(permit).await,
+            Some(permit) => self.gate.content(permit, self.limits).await,
             None => Ok(()),
         }
     }

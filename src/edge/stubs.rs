@@ -14,6 +14,7 @@ use crate::job::{Begun, Claim, JobId, Record, Renewal, Settled, Settlement, Toke
 use crate::json::{self, FromJson, Text};
 use crate::policy::answer::{Asking, Decision, Ended, PermitId, Verdict};
 use crate::policy::forced::Order;
+use crate::policy::rate_limits::RateLimits;
 use crate::submission::Creation;
 
 /// Why an object gave no answer.
@@ -205,7 +206,7 @@ pub(super) struct GateStub<'a> {
 pub(super) enum GateQuestion {
     Permit(Asking),
     Renew { permit: PermitId },
-    Content { permit: PermitId },
+    Content { permit: PermitId, limits: RateLimits },
     Report(Ended),
     Status,
     Force { order: Order },
@@ -215,7 +216,7 @@ pub(super) enum GateQuestion {
 json::choice!(GateQuestion {
     "permit" => Permit(asking),
     "renew" => Renew { permit },
-    "content" => Content { permit },
+    "content" => Content { permit, limits },
     "report" => Report(ended),
     "status" => Status,
     "force" => Force { order },
@@ -236,8 +237,8 @@ impl<'a> GateStub<'a> {
         self.ask(&GateQuestion::Renew { permit }).await
     }
 
-    pub(super) async fn content(&self, permit: PermitId) -> Result<(), ObjectError> {
-        self.ask(&GateQuestion::Content { permit }).await
+    pub(super) async fn content(&self, permit: PermitId, limits: RateLimits) -> Result<(), ObjectError> {
+        self.ask(&GateQuestion::Content { permit, limits }).await
     }
 
     pub(super) async fn report(&self, ended: Ended) -> Result<Verdict, ObjectError> {

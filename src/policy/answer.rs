@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::backoff::Wait;
 use super::cause::Cause;
 use super::priority::Priority;
+use super::rate_limits::RateLimits;
 use super::settings::BackoffSettings;
 use super::slots::Ticket;
 use super::transition::Transition;
@@ -110,7 +111,7 @@ impl HoldReason {
     /// Whether it is the platform's load, in some form: a reason to leave for another model (A5). The own rate is none.
     #[must_use]
     pub const fn is_overload(self) -> bool {
-        matches!(self, Self::BreakerOpen | Self::ProbeInFlight | Self::Overloaded | Self::Degraded)
+        matches!(self, Self::BreakerOpen | Self::ProbeInFlight | Self::Overloaded | Self::Degraded | Self::Overridden)
     }
 
     /// What to tell a person, as the second half of a sentence.
@@ -183,11 +184,13 @@ pub struct Ended {
     pub asking: Asking,
     /// How the call ended.
     pub report: Report,
+    /// What its answer said about the upstream's limits, and what it used.
+    pub limits: RateLimits,
     /// The job's own backoff.
     pub backoff: BackoffSettings,
 }
 
-json::object!(Ended { permit, asking, report, backoff });
+json::object!(Ended { permit, asking, report, limits, backoff });
 
 /// What the gate makes of a report.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

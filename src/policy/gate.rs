@@ -5,7 +5,8 @@
 //! 1. **Holds**: did the upstream ask everyone to wait? ([`super::hold`])
 //! 2. **Breaker**: is the upstream there at all? ([`super::breaker`])
 //! 3. **Degraded**: should those who may leave do so? ([`super::degraded`])
-//! 4. **In-flight limit**: does it bear one more call, of this priority? ([`super::inflight`])
+//! 4. **Pacer**: is the rate used up for the moment? ([`super::pacer`])
+//! 5. **In-flight limit**: does it bear one more call, of this priority? ([`super::inflight`])
 //!
 //! A call's life at the gate is `permit`, `renew` … `renew`, `content` at first content, `report` at its end. Each may be lost,
 //! late, or come twice: a report implies the content it tells of, a second one finds no permit and is a straggler's, and a
@@ -43,7 +44,10 @@ use super::dwell::Dwell;
 use super::evidence;
 use super::forced::{Forced, Order, Side};
 use super::hold::{HoldStand, Holds};
+use super::hour_log::HourLog;
 use super::inflight::{InFlight, Permit};
+use super::pacer::Pacer;
+use super::rate_limits::RateLimits;
 use super::settings::{BackoffSettings, GateSettings};
 use super::slots::{Ramp, Slots};
 use super::status::{GateStatus, PastStatus};
@@ -58,13 +62,15 @@ pub struct Gate {
     holds: Holds,
     in_flight: InFlight,
     buckets: Buckets,
+    pacer: Pacer,
     degraded: Degraded,
     slots: Slots,
     dwell: Dwell,
+    hours: HourLog,
     forced: Option<Forced>,
 }
 
-json::object!(default Gate { breaker, holds, in_flight, buckets, degraded, slots, dwell, forced });
+json::object!(default Gate { breaker, holds, in_flight, buckets, pacer, degraded, slots, dwell, hours, forced });
 
 /// Where a report comes from.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -95,6 +101,8 @@ impl Gate {
         let has_room = !decides && self.in_flight.has_room(&settings.pace);
         self.slots.granted(asking.priority, asking.ticket, has_room);
         self.degraded.tried(now);
+        self.pacer.take(&settings.pace, now);
+        self.hours.note_call(now);
         if let Some(dwell_ms) = asking.dwell_ms {
             self.dwell.note(Duration::from_millis(dwell_ms), settings.long_wait(), now);
         }
@@ -117,7 +125,19 @@ impl Gate {
     }
 
     /// First content has come: the breaker has its success, the probe and the try are decided, the buckets count down (B4).
-    pub fn content(&mut self, permit: PermitId, now: Timestamp, settings: &GateSettings) -> Option<Transition> {
+    /// `limits`: what came with it.
+    pub fn content(
+        &mut self,
+        permit: PermitId,
+        limits: &RateLimits,
+        now: Timestamp,
+        settings: &GateSettings,
+    ) -> Option<Transition> {
+        self.pacer.note(limits, now);
+        self.arrive(permit, now, settings)
+    }
+
+    fn arrive(&mut self, permit: PermitId, now: Timestamp, settings: &GateSettings) -> Option<Transition> {
         self.expire(now, settings);
         let live = self.in_flight.get(permit)?;
         if live.content {
@@ -136,11 +156,12 @@ impl Gate {
         rng: &mut fastrand::Rng,
         settings: &GateSettings,
     ) -> Verdict {
-        let Ended { permit, asking, report, ref backoff } = *ended;
+        let Ended { permit, asking, report, ref limits, ref backoff } = *ended;
         self.expire(now, settings);
+        self.pacer.note(limits, now);
         let came = matches!(report, Report::Success | Report::Failure { after_content: true, .. });
         let content = match permit {
-            Some(id) if came => self.content(id, now, settings),
+            Some(id) if came => self.arrive(id, now, settings),
             None if came => self.succeed(None, Standing::Current, now, settings),
             _ => None,
         };
@@ -153,6 +174,7 @@ impl Gate {
                 Verdict::default()
             }
             Report::Failure { cause, after_content, retry_after } => {
+                self.hours.note_failure(cause, now);
                 let standing =
                     if permit.is_none() { Standing::Current } else { live.map_or(Standing::Straggler, standing) };
                 let after_content = after_content || live.is_some_and(|live| live.content);
@@ -224,6 +246,8 @@ impl Gate {
             holds: self.holds.status(now),
             window: self.breaker.counts(now),
             buckets: self.buckets.status(now),
+            pace: self.pacer.status(&settings.pace, now),
+            hours: self.hours.status(now),
             forced: self.forced.as_ref().and_then(|forced| forced.status(now)),
             history: self
                 .breaker
@@ -255,9 +279,13 @@ impl Gate {
     /// What refuses a call that hold and breaker would let through.
     fn pressure(&mut self, asking: Asking, now: Timestamp, settings: &GateSettings) -> Option<Held> {
         if asking.may_leave
+            && self.forced_to() != Some(Side::Closed)
             && let Some(after) = self.degraded.leave(&settings.degraded, now)
         {
             return Some(self.hold(asking, after, HoldReason::Degraded, now, settings));
+        }
+        if let Err(after) = self.pacer.stand(&settings.pace, now) {
+            return Some(self.hold(asking, after, HoldReason::Pacing, now, settings));
         }
         let waits = |priority| self.slots.waits(priority, now);
         if self.in_flight.is_full(asking.priority, waits, &settings.pace) {
@@ -276,7 +304,7 @@ impl Gate {
         now: Timestamp,
         settings: &GateSettings,
     ) -> Held {
-        let ramp = self.ramp(reason, settings);
+        let ramp = self.ramp(reason, now, settings);
         let slow = self.dwell.is_slow(now);
         if asking.may_leave {
             let after = self.slots.look_ahead(asking.priority, until, &ramp, now);
@@ -291,14 +319,14 @@ impl Gate {
     }
 
     /// How fast the gate serves once what it holds for is over: along the slow start if that is an opening.
-    fn ramp(&self, reason: HoldReason, settings: &GateSettings) -> Ramp {
+    fn ramp(&self, reason: HoldReason, now: Timestamp, settings: &GateSettings) -> Ramp {
         let reopens = matches!(reason, HoldReason::BreakerOpen | HoldReason::ProbeInFlight);
         Ramp {
             limit: if reopens { 1 } else { self.in_flight.limit(&settings.pace) },
             full: self.in_flight.full(&settings.pace),
             round: self.in_flight.latency(),
             call: self.in_flight.call(),
-            gap: Duration::ZERO,
+            gap: self.pacer.interval(&settings.pace, now).unwrap_or_default(),
         }
     }
 
@@ -373,7 +401,8 @@ impl Gate {
             Class::Transient => true,
             Class::SpendCap | Class::Final => false,
         };
-        let leave = self.degraded.is_degraded(&settings.degraded);
+        let leave =
+            self.degraded.is_degraded(&settings.degraded) || settings.peak.contains(now) || self.hours.is_peak(now);
         Verdict { wait, held, costs_attempt, leave, transition }
     }
 

@@ -45,6 +45,8 @@ pub enum Downgrade {
     Degraded,
     /// The wait for it would have been long.
     LongWait,
+    /// The operator has closed it.
+    Overridden,
     /// The job is of low priority.
     LowPriority,
 }
@@ -54,6 +56,7 @@ json::names!(Downgrade {
     BreakerOpen => "breaker_open",
     Degraded => "degraded",
     LongWait => "long_wait",
+    Overridden => "overridden",
     LowPriority => "low_priority",
 });
 
@@ -128,6 +131,7 @@ impl Ladder {
             HoldReason::Degraded => Downgrade::Degraded,
             HoldReason::BreakerOpen | HoldReason::ProbeInFlight => Downgrade::BreakerOpen,
             HoldReason::InFlightLimit => Downgrade::LongWait,
+            HoldReason::Overridden => Downgrade::Overridden,
             _ => Downgrade::Overloaded,
         })
     }
@@ -304,6 +308,7 @@ mod tests {
             (HoldReason::Degraded, Downgrade::Degraded),
             (HoldReason::InFlightLimit, Downgrade::LongWait),
             (HoldReason::Overloaded, Downgrade::Overloaded),
+            (HoldReason::Overridden, Downgrade::Overridden),
         ] {
             let mut ladder = Ladder::new(Priority::Medium, true);
             assert_eq!(ladder.refused(refusal(reason, true, None)), FALLBACK);

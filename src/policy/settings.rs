@@ -10,6 +10,7 @@
 use std::time::Duration;
 
 use super::backoff::Jitter;
+use super::hours::Windows;
 use crate::json;
 
 /// What is wrong with a value: its key, relative to the object that was validated, and what is allowed.
@@ -233,6 +234,8 @@ pub struct GateSettings {
     pub pace: PaceSettings,
     /// When who may leave should.
     pub degraded: DegradedSettings,
+    /// The hours in which one overload is enough to leave: the configuration's `hours.peak_utc`, default 13–16 (A11).
+    pub peak: Windows,
 }
 
 impl Default for GateSettings {
@@ -244,6 +247,7 @@ impl Default for GateSettings {
             breaker: BreakerSettings::default(),
             pace: PaceSettings::default(),
             degraded: DegradedSettings::default(),
+            peak: Windows::between(13, 16),
         }
     }
 }

@@ -3,6 +3,8 @@
 use super::backoff::BucketsStatus;
 use super::forced::ForcedStatus;
 use super::hold::HoldStatus;
+use super::hour_log::HourLogStatus;
+use super::pacer::PaceStatus;
 use super::transition::{State, Transition};
 use super::window::Counts;
 use crate::json;
@@ -32,6 +34,10 @@ pub struct GateStatus {
     pub window: Counts,
     /// The backoff buckets.
     pub buckets: BucketsStatus,
+    /// The rate.
+    pub pace: PaceStatus,
+    /// What each hour of the day has been like.
+    pub hours: HourLogStatus,
     /// The operator's override, while there is one.
     pub forced: Option<ForcedStatus>,
     /// The breaker's last moves, newest first.
@@ -50,6 +56,8 @@ json::output!(GateStatus {
     holds,
     window,
     buckets,
+    pace,
+    hours,
     forced as "override",
     history
 });

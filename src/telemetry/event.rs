@@ -152,8 +152,8 @@ pub enum Event<'a> {
     },
     /// A breaker changed its state.
     GateTransition {
-        /// The job whose call or question moved it.
-        job: &'a str,
+        /// The job whose call or question moved it, if it was not the operator.
+        job: Option<&'a str>,
         /// The model.
         model: &'a str,
         /// From this state.

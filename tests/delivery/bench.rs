@@ -11,6 +11,7 @@ use spillway::policy::backoff::Buckets;
 use spillway::policy::cause::Cause;
 use spillway::policy::gate::Gate;
 use spillway::policy::presets::Preset;
+use spillway::policy::rate_limits::RateLimits;
 use spillway::policy::time::Timestamp;
 
 pub(crate) const T0: Timestamp = Timestamp::from_millis(1_700_000_000_000);
@@ -116,7 +117,8 @@ impl Bench {
 
     pub(crate) fn report(&mut self, permit: PermitId, report: Report) -> Verdict {
         let backoff = self.config.policy.backoff.clone();
-        let ended = Ended { permit: Some(permit), asking: Asking::default(), report, backoff };
+        let ended =
+            Ended { permit: Some(permit), asking: Asking::default(), report, limits: RateLimits::default(), backoff };
         self.gate.report(&ended, self.now, &mut self.rng, &self.config.policy.gate())
     }
 
@@ -168,14 +170,14 @@ impl Bench {
                     let verdict;
                     match &outcome {
                         Outcome::Answer => {
-                            let ended = delivery.ended(&made, Report::Success);
+                            let ended = delivery.ended(&made, Report::Success, RateLimits::default());
                             verdict = self.gate.report(&ended, self.now, &mut self.rng, &settings);
                             next = delivery.on_answer();
                         }
                         Outcome::Fails { failure, after_content } => {
                             let (cause, retry_after) = (failure.cause, failure.retry_after);
                             let report = Report::Failure { cause, after_content: *after_content, retry_after };
-                            let ended = delivery.ended(&made, report);
+                            let ended = delivery.ended(&made, report, RateLimits::default());
                             verdict = self.gate.report(&ended, self.now, &mut self.rng, &settings);
                             next = delivery.on_failure(failure, *after_content, &verdict, self.now, &mut self.rng);
                         }
