@@ -259,6 +259,9 @@ mod tests {
         let causes: Vec<_> = status.last_24_hours.iter().map(|row| (row.cause.name(), row.count)).collect();
         assert_eq!(causes, [("overloaded", 9), ("rate_limited", 1), ("server_error", 1)]);
         assert_eq!(log.status(at(38 + 24)).last_24_hours, []);
+        let mut later = log.clone();
+        later.note_call(at(38 + 24));
+        assert_eq!(later.causes, [], "nothing is kept of causes that are over");
         assert_eq!(log.status(at(38 + 7 * 24)).by_hour[13].calls, 0);
         assert!(
             json::write(&status)

@@ -384,59 +384,6 @@ mod tests {
     }
 
     #[test]
-    fn calls_that_start_together_are_counted_once_each_in_whatever_order_they_hear_it() {
-        for order in [(10..50).collect::<Vec<u64>>(), (10..50).rev().collect()] {
-            let mut pacer = Pacer::default();
-            (0..40).for_each(|_| pacer.take(&FREE, at(0)));
-            for remaining in order {
-                let said = RateLimits { begun_ago: ms(100), ..requests(50, remaining, 48) };
-                pacer.note(&said, at(100));
-            }
-            assert_eq!(pacer.status(&FREE, at(100)).limits[0].remaining, 10);
-        }
-    }
-
-    #[test]
-    fn an_answer_bounds_what_is_left_from_both_sides() {
-        // Calls start at 0, 1 and 5 s; the answer belongs to the one at 1 s, its headers came at 3 s, it is told at 6 s.
-        let told = |remaining| {
-            let mut pacer = Pacer::default();
-            [0, 1_000, 5_000].into_iter().for_each(|start| pacer.take(&FREE, at(start)));
-            let said =
-                RateLimits { begun_ago: ms(5_000), came_ago: ms(3_000), ..requests(60, remaining, 60 - remaining) };
-            pacer.note(&said, at(6_000));
-            pacer.status(&FREE, at(6_000)).limits[0].remaining
-        };
-        // Others took a lot: 10 left at 3 s, 3 came back, one of ours was taken since.
-        assert_eq!(told(10), 12);
-        // As full as it can be: what we took ourselves has come back, but for what was taken just now.
-        assert_eq!(told(60), 60);
-        assert_eq!(told(58), 60);
-    }
-
-    #[test]
-    fn output_that_calls_on_their_way_will_still_write_is_not_forgotten_for_an_answer_that_cannot_know_it() {
-        let mut pacer = Pacer::default();
-        pacer.note(&RateLimits { used: used(0, 100), ..RateLimits::default() }, at(0));
-        for (at_ms, begun_ago) in [(0, 0), (10_000, 9_000)] {
-            let tokens = limit(1_000, 1_000, 0);
-            let said = RateLimits {
-                input_tokens: tokens,
-                output_tokens: tokens,
-                begun_ago: ms(begun_ago),
-                ..requests(90, 90, 0)
-            };
-            pacer.note(&said, at(at_ms));
-            (0..9).for_each(|_| pacer.take(&FREE, at(at_ms)));
-        }
-        let left = |of| pacer.status(&FREE, at(10_000)).limits.iter().find(|limit| limit.of == of).unwrap().remaining;
-        assert_eq!((left(Limited::Requests), left(Limited::InputTokens)), (81, 991));
-        // 900, of which 166 came back in ten seconds, and 900: none of it had been written when the answer came.
-        assert_eq!(left(Limited::OutputTokens), 0);
-        assert_eq!(pacer.stand(&FREE, at(10_000)), Err(ms(44_000)));
-    }
-
-    #[test]
     fn a_call_waits_until_the_bucket_has_enough_tokens_for_an_average_one() {
         let said = |input, left| RateLimits {
             input_tokens: limit(60_000, left, 60),
@@ -478,20 +425,5 @@ mod tests {
             pacer.note(&RateLimits { used: used(input, 0), ..RateLimits::default() }, at(0));
             assert_eq!(pacer.mean.map(|mean| mean.input_tokens), Some(mean));
         }
-    }
-
-    #[test]
-    fn news_that_is_older_than_what_is_known_changes_nothing_and_two_minutes_are_the_end() {
-        let mut pacer = Pacer::default();
-        pacer.note(&requests(10, 0, 600), at(10_000));
-        pacer.note(&requests(10, 10, 0).later(ms(1_000)), at(10_500));
-        assert_eq!(pacer.stand(&FREE, at(10_500)), Err(ms(59_500)));
-        pacer.note(&requests(10, 0, 60).later(FORGET), at(500_000));
-        assert_eq!(pacer, Pacer::default(), "nothing is left of either");
-        let slow = RateLimits { tokens: limit(10, 0, 600), used: used(10, 0), ..RateLimits::default() };
-        pacer.note(&slow, at(500_000));
-        assert_eq!(pacer.stand(&FREE, at(500_000)), Err(FORGET));
-        assert_eq!(pacer.stand(&FREE, at(500_000) + FORGET), Ok(()));
-        assert_eq!(pacer.interval(&FREE, at(500_000) + FORGET), None);
     }
 }
