@@ -1,5 +1,6 @@
 //! Our HTTP contract: routes, authentication, what goes in and what comes out, errors.
 
+pub mod address;
 pub mod auth;
 pub mod error;
 pub mod form;

@@ -4,10 +4,11 @@ use std::cell::RefCell;
 
 use futures_util::StreamExt;
 use futures_util::future::LocalBoxFuture;
-use worker::{Env, Headers, Method, Request, Response, Result, Url};
+use worker::{Env, Headers, Method, Request, Response, Result};
 
 use super::stubs::{Cancellation, Deferral, GateStub, JobStub, ObjectError, Regeneration};
 use super::{clock, entropy, log, results, settings, together};
+use crate::api::address::Address;
 use crate::api::auth::Caller;
 use crate::api::error::{ApiError, ErrorKind};
 use crate::api::overriding;
@@ -34,8 +35,9 @@ pub(super) async fn answer(request: Request, env: &Env) -> Result<Response> {
 type Answer = std::result::Result<Response, ApiError>;
 
 async fn route(request: Request, env: &Env) -> Answer {
-    let url = request.url().map_err(|error| ApiError::new(ErrorKind::InvalidRequest, error.to_string()))?;
-    let Some(route) = Route::of(url.path()) else {
+    let url = request.inner().url();
+    let address = Address::of(&url);
+    let Some(route) = Route::of(&request.path()) else {
         let message = "there is nothing here; the API begins at /v1/jobs";
         return Err(ApiError::new(ErrorKind::NotFound, message));
     };
@@ -51,9 +53,9 @@ async fn route(request: Request, env: &Env) -> Answer {
     }
     let caller = config.keys.authenticate(header("authorization").as_deref(), header("x-api-key").as_deref())?;
     match (route, method) {
-        (Route::Jobs, _) => submit(request, &url, &caller, &config, env).await,
+        (Route::Jobs, _) => submit(request, address, &caller, &config, env).await,
         (Route::Job(None) | Route::Deferral(None) | Route::Regenerate(None), _) => Err(ApiError::no_such_job()),
-        (Route::Regenerate(Some(id)), _) => regenerate(&request, &id, &url, &caller, &config, env).await,
+        (Route::Regenerate(Some(id)), _) => regenerate(&request, &id, address, &caller, &config, env).await,
         (Route::Deferral(Some(id)), _) => answer_deferral(request, &id, &caller, &config.policy.messages, env).await,
         (Route::Job(Some(id)), Method::Delete) => {
             let messages = &config.policy.messages;
@@ -61,15 +63,15 @@ async fn route(request: Request, env: &Env) -> Answer {
         }
         (Route::Job(Some(id)), _) => {
             let messages = &config.policy.messages;
-            let wait = url.query_pairs().find(|(name, _)| name == "wait").map(|(_, value)| value.into_owned());
-            job_status(&id, &question(&request, wait.as_deref(), messages)?, &caller, messages, env).await
+            let wait = address.parameter("wait");
+            job_status(&id, &question(&request, wait, messages)?, &caller, messages, env).await
         }
         (Route::Override(model), method) => force(model.as_deref(), &method, request, &caller, env).await,
         (Route::Gates | Route::Health, _) => gates(&caller, &config, env).await,
     }
 }
 
-async fn submit(mut request: Request, url: &Url, caller: &Caller, config: &Config, env: &Env) -> Answer {
+async fn submit(mut request: Request, address: Address<'_>, caller: &Caller, config: &Config, env: &Env) -> Answer {
     let Caller::Client(client) = caller else {
         return Err(ApiError::new(ErrorKind::Permission, "jobs belong to clients: submit with a client key"));
     };
@@ -85,7 +87,7 @@ async fn submit(mut request: Request, url: &Url, caller: &Caller, config: &Confi
         .create(&accepted.record, accepted.request.as_bytes())
         .await
         .map_err(|error| unavailable(Some(id), &error))?;
-    receive(&request, &creation, &accepted.record.fingerprint, url, config, body.len())
+    receive(&request, &creation, &accepted.record.fingerprint, address, config, body.len())
 }
 
 /// The receipt for a job that is stored.
@@ -93,14 +95,13 @@ fn receive(
     request: &Request,
     creation: &Creation,
     fingerprint: &str,
-    url: &Url,
+    address: Address<'_>,
     config: &Config,
     request_bytes: usize,
 ) -> Answer {
-    let origin = url.origin().ascii_serialization();
     let language = accept_language(request);
     let receipt =
-        submission::receipt(creation, fingerprint, &origin, language.as_deref(), &config.policy, clock::now())?;
+        submission::receipt(creation, fingerprint, address.origin, language.as_deref(), &config.policy, clock::now())?;
     let record = &creation.record;
     log::event(&Event::JobSubmitted {
         job: &receipt.id,
@@ -145,7 +146,14 @@ async fn answer_deferral(mut request: Request, id: &JobId, caller: &Caller, mess
     }
 }
 
-async fn regenerate(request: &Request, id: &JobId, url: &Url, caller: &Caller, config: &Config, env: &Env) -> Answer {
+async fn regenerate(
+    request: &Request,
+    id: &JobId,
+    address: Address<'_>,
+    caller: &Caller,
+    config: &Config,
+    env: &Env,
+) -> Answer {
     let random = entropy::bits().ok_or_else(|| ApiError::unavailable("no randomness to name the job with", 1))?;
     let asked = JobStub::new(env, id).regenerate(caller, JobId::random(random)).await;
     let (old, new_id, body) = match asked.map_err(|error| unavailable(Some(id), &error))? {
@@ -161,7 +169,7 @@ async fn regenerate(request: &Request, id: &JobId, url: &Url, caller: &Caller, c
         .create(&record, &body)
         .await
         .map_err(|error| unavailable(Some(&record.id), &error))?;
-    receive(request, &creation, &record.fingerprint, url, config, body.len())
+    receive(request, &creation, &record.fingerprint, address, config, body.len())
 }
 
 /// What a reader knows and wants: how long it waits, which status it has, and its language.

@@ -50,6 +50,7 @@ pub(super) struct Keeper<'a> {
     renewed_at: Timestamp,
     has_content: bool,
     limits: RateLimits,
+    limits_at: Timestamp,
 }
 
 impl<'a> Keeper<'a> {
@@ -72,18 +73,19 @@ impl<'a> Keeper<'a> {
             renewed_at: clock::now(),
             has_content: false,
             limits: RateLimits::default(),
+            limits_at: Timestamp::default(),
         }
     }
 
     /// The headers of the call's answer have come, and say this about the upstream's limits.
-    pub(super) const fn note(&mut self, limits: RateLimits) {
-        self.limits = limits;
+    pub(super) fn note(&mut self, limits: RateLimits) {
+        (self.limits, self.limits_at) = (limits, clock::now());
     }
 
     /// What the call is to tell the gate of the upstream's limits at its end, having used so much.
     pub(super) fn limits(&self, used: Option<Used>) -> RateLimits {
         // What came with the headers was told with the first content.
-        let told = if self.has_content { RateLimits::default() } else { self.limits };
+        let told = if self.has_content { RateLimits::default() } else { self.aged() };
         RateLimits { used, ..told }
     }
 
@@ -120,9 +122,13 @@ impl<'a> Keeper<'a> {
         self.judge(renewed)
     }
 
+    fn aged(&self) -> RateLimits {
+        self.limits.later(clock::now().since(self.limits_at))
+    }
+
     async fn tell_gate(&self) -> Result<(), ObjectError> {
         match self.permit {
-            Some(permit) => self.gate.content(permit, self.limits).await,
+            Some(permit) => self.gate.content(permit, self.aged()).await,
             None => Ok(()),
         }
     }

@@ -45,21 +45,29 @@ pub struct Faults {
 }
 
 impl Faults {
+    fn missing<T>(&mut self) -> Option<T> {
+        self.add("is missing");
+        None
+    }
+
     /// Notes a fault of the value that is being read.
     pub fn add(&mut self, message: impl Into<String>) {
         self.list.push(Fault { place: self.place.clone(), message: message.into() });
     }
 
-    /// Reads the member `name`.
-    fn within<T>(&mut self, name: &str, read: impl FnOnce(&mut Self) -> Option<T>) -> Option<T> {
+    /// Goes to the member `name`; [`Faults::leave`] goes back. Two plain functions, where one around a closure would be there
+    /// once for every type that is read.
+    fn enter(&mut self, name: &str) -> usize {
         let length = self.place.len();
         if length > 0 {
             self.place.push('.');
         }
         self.place.push_str(name);
-        let value = read(self);
+        length
+    }
+
+    fn leave(&mut self, length: usize) {
         self.place.truncate(length);
-        value
     }
 }
 
@@ -167,22 +175,24 @@ impl<'a> Json<'a> {
 impl Fields<'_> {
     /// Reads the member `name`.
     pub fn read<T: FromJson>(&self, name: &str, faults: &mut Faults) -> Option<T> {
-        faults.within(name, |faults| match self.get(name) {
+        let above = faults.enter(name);
+        let value = match self.get(name) {
             Some(json) => T::read(json, faults),
-            None => {
-                let absent = T::absent();
-                if absent.is_none() {
-                    faults.add("is missing");
-                }
-                absent
-            }
-        })
+            None => T::absent().or_else(|| faults.missing()),
+        };
+        faults.leave(above);
+        value
     }
 
     /// Reads the member `name`, over what it is without.
     pub fn read_over<T: FromJson>(&self, default: T, name: &str, faults: &mut Faults) -> Option<T> {
         match self.get(name) {
-            Some(json) => faults.within(name, |faults| T::read_over(default, json, faults)),
+            Some(json) => {
+                let above = faults.enter(name);
+                let value = T::read_over(default, json, faults);
+                faults.leave(above);
+                value
+            }
             None => Some(default),
         }
     }
@@ -197,10 +207,9 @@ impl Fields<'_> {
             } else {
                 continue;
             };
-            faults.within::<()>(name, |faults| {
-                faults.add(message);
-                None
-            });
+            let above = faults.enter(name);
+            faults.add(message);
+            faults.leave(above);
         }
     }
 }
@@ -313,7 +322,9 @@ impl<K: FromStr + Ord, V: FromJson> FromJson for Map<K, V> {
     fn read(json: Json<'_>, faults: &mut Faults) -> Option<Self> {
         let mut map = Self::default();
         let walked = for_each_member(json.get(), &mut |name, value| {
-            let value = faults.within(&name, |faults| V::read(value, faults));
+            let above = faults.enter(&name);
+            let value = V::read(value, faults);
+            faults.leave(above);
             match (name.parse(), value) {
                 (Ok(key), Some(value)) => map.insert(key, value),
                 (Err(_), _) => faults.add(format!("cannot have the key {name}")),
