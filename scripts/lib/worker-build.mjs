@@ -72,7 +72,7 @@ export function wasmSize() {
 export async function build(env) {
   const stamp = sourceHash();
   await step("Building the Worker", "2 min the first time, then 40 s", async () => {
-    await run(env.WORKER_BUILD, ["--release", "--no-opt"], {
+    await run(env.WORKER_BUILD, ["--profile", "worker", "--no-opt"], {
       log: "worker-build",
       // WASM_OPT_BIN and the others: see tools.mjs. A target directory of the user's stays theirs.
       env,

@@ -528,7 +528,7 @@ impl Record {
     /// The job waits until quieter hours, with fresh attempts and as much time from then on as it had at first.
     pub(super) fn defer(&mut self, resume_at: Timestamp, now: Timestamp) {
         self.deferrals = self.deferrals.saturating_add(1);
-        (self.attempts, self.uncounted_calls) = (0, self.calls);
+        (self.attempts, self.uncounted_calls) = (0, self.uncounted_calls.max(self.calls));
         self.deadline_at = self.deadline_at.max(resume_at + Duration::from_secs(self.spec.deadline_seconds));
         self.wait(State::Deferred, millis(resume_at.after(now)), now);
     }

@@ -6,6 +6,7 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may panic")]
 
+mod deferral;
 mod never_lost;
 mod world;
 
@@ -20,12 +21,14 @@ use world::{
 };
 
 /// The arrows of the state diagram, without those that stay where they are.
-const ARROWS: [(&str, &[&str]); 5] = [
-    ("received", &["generating", "retrying", "held", "done", "failed", "cancelled"]),
-    ("generating", &["refining", "retrying", "held", "done", "failed", "cancelled"]),
-    ("refining", &["retrying", "held", "done", "failed", "cancelled"]),
-    ("retrying", &["generating", "held", "done", "failed", "cancelled"]),
-    ("held", &["generating", "retrying", "done", "failed", "cancelled"]),
+const ARROWS: [(&str, &[&str]); 7] = [
+    ("received", &["generating", "retrying", "held", "stalled", "deferred", "done", "failed", "cancelled"]),
+    ("generating", &["refining", "retrying", "held", "stalled", "deferred", "done", "failed", "cancelled"]),
+    ("refining", &["retrying", "held", "stalled", "deferred", "done", "failed", "cancelled"]),
+    ("retrying", &["generating", "held", "stalled", "deferred", "done", "failed", "cancelled"]),
+    ("held", &["generating", "retrying", "stalled", "deferred", "done", "failed", "cancelled"]),
+    ("stalled", &["deferred", "failed", "cancelled"]),
+    ("deferred", &["generating", "retrying", "held", "stalled", "done", "failed", "cancelled"]),
 ];
 
 fn is_allowed(from: &str, to: &str) -> bool {
@@ -54,7 +57,7 @@ proptest! {
     }
 
     #[test]
-    fn a_status_never_moves_backwards_but_into_retrying_and_held(deadline in deadlines(), history in histories()) {
+    fn a_status_never_moves_backwards_but_into_waiting(deadline in deadlines(), history in histories()) {
         for Step { before, after, op, .. } in run(deadline, history).1 {
             let (from, to) = (before.state.name(), after.state.name());
             prop_assert!(is_allowed(from, to), "{:?}: {} to {}", op, from, to);
@@ -141,9 +144,11 @@ proptest! {
     }
 
     #[test]
-    fn attempts_calls_and_the_turn_never_fall(deadline in deadlines(), history in histories()) {
+    fn attempts_calls_and_the_turn_never_fall_but_a_deferral_gives_fresh_attempts(
+        deadline in deadlines(), history in histories(),
+    ) {
         for Step { before, after, op, .. } in run(deadline, history).1 {
-            prop_assert!(after.attempts >= before.attempts, "{:?}", op);
+            prop_assert!(after.attempts >= before.attempts || after.deferrals > before.deferrals, "{:?}", op);
             prop_assert!(after.calls >= before.calls && after.calls <= before.calls + 1, "{:?}", op);
             prop_assert!(after.uncounted_calls >= before.uncounted_calls, "{:?}", op);
             prop_assert!(turn(&after) >= turn(&before) && turn(&after) <= turn(&before) + 1, "{:?}", op);
@@ -168,11 +173,11 @@ proptest! {
     fn no_message_is_delayed_longer_than_a_queue_can_and_each_is_for_the_current_turn(
         deadline in deadlines(), history in histories(),
     ) {
-        for Step { before, effects, .. } in run(deadline, history).1 {
+        for Step { after, effects, .. } in run(deadline, history).1 {
             for effect in effects {
                 if let Effect::Announce { priority, envelope, delay_seconds } = effect {
                     prop_assert!(delay_seconds <= 86_400);
-                    prop_assert_eq!(envelope.turn, turn(&before));
+                    prop_assert_eq!(envelope.turn, turn(&after));
                     prop_assert_eq!(priority, PRIORITY);
                 }
             }

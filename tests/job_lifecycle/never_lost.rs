@@ -3,15 +3,21 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use spillway::job::{Claim, Effect, Ending, Hold, Settlement, Then};
+use spillway::job::{Claim, Effect, Ending, Hold, Settlement, State, Then};
 use spillway::policy::answer::HoldReason;
 use spillway::policy::time::Timestamp;
 
 use super::world::{Op, T0, TIMING, World, deadlines, histories, instant, job, run, turn};
 
-/// When a job has to be over: at its deadline, or when a lease that began before it ends.
+/// When a job has to be over: at its deadline, or when a lease that began before it ends. A user who says nothing to the offer
+/// to defer moves the deadline once more.
 fn end_of(world: &World) -> Timestamp {
-    world.record.deadline_at.max(instant(&world.record, "/lease/until").unwrap_or_default()).max(world.now)
+    let deferred = match world.record.state {
+        State::Stalled { resume_at, .. } => resume_at + Duration::from_secs(world.record.spec.deadline_seconds),
+        _ => Timestamp::default(),
+    };
+    let lease = instant(&world.record, "/lease/until").unwrap_or_default();
+    world.record.deadline_at.max(deferred).max(lease).max(world.now)
 }
 
 /// Lets the alarm ring once; what it asked for.

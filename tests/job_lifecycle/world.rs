@@ -24,6 +24,8 @@ pub(crate) enum Op {
     Renew(usize),
     Refine(usize),
     Settle(usize, Settlement),
+    /// The user answers the offer to defer, asked or not.
+    Answer(bool),
     /// The app takes the job back.
     Cancel,
     /// The alarm rings; what it asks for is done, or lost.
@@ -155,6 +157,7 @@ impl World {
             (Op::Renew(_), Some(token)) => text(&self.record.renew(token, now, &timing)),
             (Op::Refine(_), Some(token)) => text(&self.record.refine(token, now, &timing)),
             (Op::Settle(_, settlement), Some(token)) => text(&self.record.settle(token, settlement.clone(), now)),
+            (Op::Answer(accept), _) => text(&self.record.answer_deferral(*accept, now)),
             (Op::Cancel, _) => text(&self.record.cancel(now)),
             (Op::Tick { is_done }, _) => {
                 effects = self.record.tick(now, &timing);
@@ -228,7 +231,9 @@ fn settlements() -> impl Strategy<Value = Settlement> {
     };
     let then = prop_oneof![
         4 => (causes.clone(), waits.clone()).prop_map(|(cause, wait_ms)| Then::Retry { cause, wait_ms }),
-        3 => waits.prop_map(|wait_ms| Then::Hold(Hold::new(HoldReason::BreakerOpen, wait_ms))),
+        3 => waits.clone().prop_map(|wait_ms| Then::Hold(Hold::new(HoldReason::BreakerOpen, wait_ms))),
+        1 => waits.clone().prop_map(|wait_ms| Then::Stall { answer_ms: 900_000, resume_ms: 900_000 + wait_ms }),
+        1 => waits.prop_map(|resume_ms| Then::Defer { resume_ms }),
         1 => Just(Then::End(Ending::Done { model_used: "m".into(), downgrade: None })),
         1 => causes.prop_map(move |cause| Then::End(failed(cause))),
     ];
@@ -245,6 +250,7 @@ fn ops() -> impl Strategy<Value = Op> {
         2 => holder.clone().prop_map(Op::Renew),
         3 => holder.clone().prop_map(Op::Refine),
         4 => (holder, settlements()).prop_map(|(holder, settlement)| Op::Settle(holder, settlement)),
+        1 => any::<bool>().prop_map(Op::Answer),
         1 => Just(Op::Cancel),
         4 => any::<bool>().prop_map(|is_done| Op::Tick { is_done }),
         2 => by.clone().prop_map(Op::Announced),
