@@ -221,3 +221,150 @@ const DOUBLING_CALLS: f64 = 10.0;
 const LONGEST: Duration = Duration::from_secs(2 * 3600);
 /// A message may be late by a batch.
 const AWAKE: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Timestamp = Timestamp::from_millis(1_700_000_000_000);
+    const RAMP: Ramp = Ramp {
+        limit: 1,
+        full: Some(40),
+        round: Duration::from_secs(2),
+        call: Duration::from_secs(10),
+        gap: Duration::ZERO,
+    };
+
+    fn seconds(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    fn hold(slots: &mut Slots, count: u64, from: Duration) -> Vec<Turn> {
+        (0..count).map(|_| slots.take(Priority::Medium, None, from, &RAMP, NOW)).collect()
+    }
+
+    #[test]
+    fn the_first_wakes_exactly_at_the_moment_and_the_others_in_order_behind_it() {
+        let turns = hold(&mut Slots::default(), 500, seconds(90));
+        assert_eq!(turns[0].after, seconds(90));
+        assert!(turns.windows(2).all(|pair| pair[0].ticket < pair[1].ticket && pair[0].after <= pair[1].after));
+        assert!(turns.iter().all(|turn| turn.after <= turn.served));
+    }
+
+    #[test]
+    fn places_follow_the_doubling_up_to_what_the_upstream_bears_and_then_the_steady_rate() {
+        let turns = hold(&mut Slots::default(), 1_000, Duration::ZERO);
+        for (place, served_ms) in
+            [(0, 0), (1, 2_000), (3, 4_000), (7, 6_000), (39, 10_643), (79, 20_643), (999, 250_643)]
+        {
+            assert_eq!(turns[place].served.as_millis(), served_ms, "place {place}");
+        }
+        let (unknown, mut slots) = (Ramp { full: None, ..RAMP }, Slots::default());
+        let turns: Vec<_> =
+            (0..1_024).map(|_| slots.take(Priority::Medium, None, Duration::ZERO, &unknown, NOW)).collect();
+        assert_eq!(turns[1_023].served, seconds(20), "ten doublings");
+    }
+
+    #[test]
+    fn those_far_behind_wake_as_if_the_upstream_might_bear_twice_as_much_every_ten_calls() {
+        let turns = hold(&mut Slots::default(), 4_000, Duration::ZERO);
+        let (after, served) = (turns[3_999].after.as_secs(), turns[3_999].served.as_secs());
+        assert_eq!((after, served), (229, 1_000));
+        assert!(turns[60].after > turns[60].served * 7 / 10, "those in front wake about on time");
+    }
+
+    #[test]
+    fn who_wakes_and_is_refused_keeps_his_place_and_moves_up_with_every_grant() {
+        let mut slots = Slots::default();
+        let turns = hold(&mut slots, 100, Duration::ZERO);
+        let again =
+            |slots: &mut Slots, turn: Turn| slots.take(Priority::Medium, Some(turn.ticket), Duration::ZERO, &RAMP, NOW);
+        assert_eq!(again(&mut slots, turns[50]), turns[50]);
+        for turn in &turns[..30] {
+            slots.granted(Priority::Medium, Some(turn.ticket), false);
+        }
+        assert_eq!(again(&mut slots, turns[50]).after, turns[20].after);
+        assert!(again(&mut slots, turns[99]).after > again(&mut slots, turns[50]).after);
+        assert!(hold(&mut slots, 1, Duration::ZERO)[0].ticket > turns[99].ticket);
+    }
+
+    #[test]
+    fn a_probe_from_the_end_of_the_order_moves_the_head_by_one_and_a_grant_with_room_to_spare_skips_some() {
+        let mut slots = Slots::default();
+        let turns = hold(&mut slots, 81, Duration::ZERO);
+        let place = |slots: &Slots| turns[80].ticket.0 - slots.medium.head;
+        slots.granted(Priority::Medium, Some(turns[79].ticket), false);
+        assert_eq!(place(&slots), 79);
+        slots.granted(Priority::Medium, Some(turns[73].ticket), true);
+        assert_eq!(place(&slots), 79 - 1 - 9);
+        slots.granted(Priority::Medium, None, true);
+        assert_eq!(place(&slots), 69, "who has no ticket was not in the order");
+    }
+
+    #[test]
+    fn once_everyone_must_be_awake_the_order_is_empty() {
+        let mut slots = Slots::default();
+        let last = hold(&mut slots, 100, Duration::ZERO)[99];
+        assert_eq!(slots.count(NOW), 100);
+        assert!(slots.waits(Priority::Medium, NOW) && !slots.waits(Priority::High, NOW));
+        let later = NOW + last.after;
+        assert_eq!(slots.count(later), 0);
+        assert!(!slots.waits(Priority::Medium, later));
+        let turn = slots.take(Priority::Medium, None, Duration::ZERO, &RAMP, later + AWAKE + seconds(1));
+        assert_eq!(turn.after, Duration::ZERO);
+        let old = slots.take(Priority::Medium, Some(last.ticket), Duration::ZERO, &RAMP, later + AWAKE + seconds(1));
+        assert_eq!(old.after, Duration::ZERO, "an old ticket is first, too");
+    }
+
+    #[test]
+    fn each_priority_has_an_order_of_its_own_and_a_share_of_the_rate_while_others_wait() {
+        let mut slots = Slots::default();
+        hold(&mut slots, 1_000, Duration::ZERO);
+        let high: Vec<_> = (0..11)
+            .map(|_| slots.take(Priority::High, None, Duration::ZERO, &Ramp { limit: 40, ..RAMP }, NOW))
+            .collect();
+        assert_eq!(high[0].after, Duration::ZERO, "a thousand others wait");
+        // 50 of 85 percent: ten places are as far as a good 17 of all, at four a second.
+        assert_eq!(high[10].served.as_millis(), 4_310);
+    }
+
+    #[test]
+    fn pacing_spaces_the_turns() {
+        let paced = Ramp { limit: 100, full: None, gap: seconds(2), ..RAMP };
+        let mut slots = Slots::default();
+        let turns: Vec<_> = (0..6).map(|_| slots.take(Priority::Low, None, seconds(1), &paced, NOW).served).collect();
+        assert_eq!(turns, [1, 3, 5, 7, 9, 11].map(seconds));
+    }
+
+    #[test]
+    fn a_look_ahead_takes_no_place() {
+        let mut slots = Slots::default();
+        hold(&mut slots, 80, Duration::ZERO);
+        let before = slots.clone();
+        assert_eq!(slots.look_ahead(Priority::Medium, Duration::ZERO, &RAMP, NOW).as_secs(), 20);
+        assert_eq!(slots, before);
+    }
+
+    #[test]
+    fn extremes_strange_tickets_and_a_clock_that_ran_back_do_no_harm() {
+        let (mut slots, mut rng) = (Slots::default(), fastrand::Rng::with_seed(3));
+        for _ in 0..20_000 {
+            let now = Timestamp::from_millis(if rng.u8(0..9) == 0 { rng.u64(..) } else { rng.u64(0..100_000_000) });
+            let priority = Priority::ALL[rng.usize(0..3)];
+            let ticket = rng.bool().then(|| Ticket(if rng.bool() { rng.u64(..) } else { rng.u64(0..30_000) }));
+            let ramp = Ramp {
+                limit: rng.u32(..),
+                full: rng.bool().then(|| rng.u32(..)),
+                round: Duration::from_millis(rng.u64(..)),
+                call: Duration::from_millis(rng.u64(..)),
+                gap: Duration::from_millis(rng.u64(0..100_000)),
+            };
+            let from = Duration::from_millis(if rng.bool() { rng.u64(..) } else { rng.u64(0..90_000) });
+            assert!(slots.take(priority, ticket, from, &ramp, now).after <= LONGEST);
+            slots.granted(priority, ticket, rng.bool());
+            assert!(slots.medium.head <= slots.medium.tail);
+        }
+        let turn = slots.take(Priority::Medium, None, Duration::ZERO, &RAMP, NOW);
+        assert!(turn.after <= LONGEST);
+    }
+}

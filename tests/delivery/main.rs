@@ -5,6 +5,7 @@
 
 mod bench;
 mod limits;
+mod passes;
 mod waits;
 
 use bench::{Bench, Outcome, asks, bench, breaks_off, fails, job};
