@@ -4,7 +4,7 @@
 //! A property only says that nothing bad happens. That the good thing does happen, an end for every job, is driven to
 //! its end from whatever state a history has left behind (`never_lost`).
 
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may panic")]
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may panic")]
 
 mod deferral;
 mod never_lost;
