@@ -1,0 +1,323 @@
+//! Storms, as files.
+//!
+//! A scenario says who submits what and when, what the upstream is like, what goes wrong, and which bands our policy has to
+//! stay in. `scenarios/*.toml` are built in; anybody's own file is read the same way.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde::Deserialize;
+
+use super::claude::{ModelLaw, service};
+use super::queues::QueueLaw;
+use super::weather::Phase;
+use super::world::{HOUR, Job, MINUTE, Ms, Priority, SECOND, mix, normal};
+
+/// A storm.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Scenario {
+    pub(crate) name: String,
+    pub(crate) title: String,
+    /// Why it is here, and what it shows.
+    pub(crate) why: String,
+    /// The hour of the day at which it begins, UTC; if it does not matter, the first of the quiet hours' own.
+    #[serde(default = "seven")]
+    pub(crate) start_hour: f64,
+    /// Jobs are submitted for so long.
+    pub(crate) minutes: f64,
+    /// The world ends so long after the last submission; what is unfinished then is lost.
+    #[serde(default = "three_days")]
+    pub(crate) patience_hours: f64,
+    /// How much of it the plots show; the whole, if nothing is said.
+    pub(crate) plot_minutes: Option<f64>,
+    /// Whether it is left out unless it is asked for by name.
+    #[serde(default)]
+    pub(crate) only_by_name: bool,
+    pub(crate) jobs: Jobs,
+    #[serde(default)]
+    pub(crate) primary: ModelLaw,
+    #[serde(default = "fallback")]
+    pub(crate) fallback: ModelLaw,
+    #[serde(default)]
+    pub(crate) queues: QueueLaw,
+    #[serde(default, rename = "phase")]
+    pub(crate) phases: Vec<Phase>,
+    /// The deployment's `POLICY`, as in wrangler.toml; empty: the defaults.
+    #[serde(default = "empty_object")]
+    pub(crate) policy: String,
+    /// What our policy has to keep.
+    #[serde(default)]
+    pub(crate) bands: BTreeMap<String, Band>,
+}
+
+/// Who submits what.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Jobs {
+    /// On average, at random; or, with `even`, by the clock.
+    #[serde(default)]
+    pub(crate) per_minute: f64,
+    #[serde(default)]
+    pub(crate) even: bool,
+    #[serde(default, rename = "burst")]
+    pub(crate) bursts: Vec<Burst>,
+    /// So many of a hundred.
+    #[serde(default = "medium")]
+    pub(crate) priorities: BTreeMap<String, f64>,
+    #[serde(rename = "kind")]
+    pub(crate) kinds: Vec<KindShare>,
+    /// Median and spread (sigma of the logarithm).
+    #[serde(default = "input_tokens")]
+    pub(crate) input_tokens: [f64; 2],
+    #[serde(default = "output_tokens")]
+    pub(crate) output_tokens: [f64; 2],
+    /// None: the deployment's own.
+    pub(crate) deadline_seconds: Option<u64>,
+    /// What users answer when they are asked whether their job may wait; none: they say nothing, which is a yes.
+    pub(crate) accept_deferral: Option<bool>,
+}
+
+/// Many at once.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Burst {
+    pub(crate) at_minute: f64,
+    pub(crate) jobs: u32,
+    pub(crate) within_seconds: f64,
+}
+
+/// A kind of job and how many are of it.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct KindShare {
+    pub(crate) name: String,
+    pub(crate) share: f64,
+    /// What the kind table says of it (A6): for the policies that have no table.
+    pub(crate) fallback: bool,
+}
+
+/// What a figure has to be.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Band {
+    pub(crate) min: Option<f64>,
+    pub(crate) max: Option<f64>,
+}
+
+const fn three_days() -> f64 {
+    72.0
+}
+
+const fn seven() -> f64 {
+    7.0
+}
+
+fn fallback() -> ModelLaw {
+    ModelLaw { content_ms: 700.0, token_ms: 10.0, ..ModelLaw::default() }
+}
+
+fn empty_object() -> String {
+    "{}".into()
+}
+
+fn medium() -> BTreeMap<String, f64> {
+    BTreeMap::from([("medium".into(), 100.0)])
+}
+
+const fn input_tokens() -> [f64; 2] {
+    [800.0, 0.6]
+}
+
+const fn output_tokens() -> [f64; 2] {
+    [300.0, 0.6]
+}
+
+impl Scenario {
+    /// Every built-in scenario, in the order of the issue.
+    pub(crate) fn all() -> Vec<Self> {
+        BUILT_IN
+            .iter()
+            .map(|(name, text)| Self::parse(text).unwrap_or_else(|error| panic!("{name}: {error}")))
+            .collect()
+    }
+
+    /// A built-in one by its name, or a file.
+    pub(crate) fn find(name: &str) -> Result<Self, String> {
+        if let Some(found) = Self::all().into_iter().find(|scenario| scenario.name == name) {
+            return Ok(found);
+        }
+        if !Path::new(name).exists() {
+            return Err(format!("no scenario is called {name}, and there is no such file; see --list"));
+        }
+        let text = std::fs::read_to_string(name).map_err(|error| format!("{name}: {error}"))?;
+        Self::parse(&text).map_err(|error| format!("{name}: {error}"))
+    }
+
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        let mut scenario: Self = toml::from_str(text).map_err(|error| error.to_string())?;
+        let common: BTreeMap<String, Band> = toml::from_str(COMMON_BANDS).map_err(|error| error.to_string())?;
+        for (name, band) in common {
+            scenario.bands.entry(name).or_insert(band);
+        }
+        scenario.validate()?;
+        Ok(scenario)
+    }
+
+    fn validate(&self) -> Result<(), String> {
+        let check = |right: bool, what: &str| if right { Ok(()) } else { Err(what.to_owned()) };
+        check(!self.jobs.kinds.is_empty(), "jobs.kind: at least one is needed")?;
+        check(self.jobs.kinds.len() <= 100, "jobs.kind: a hundred are enough")?;
+        check(self.jobs.kinds.iter().all(|kind| kind.share >= 0.0), "jobs.kind: shares are not negative")?;
+        check(self.jobs.kinds.iter().any(|kind| kind.share > 0.0), "jobs.kind: one share has to be above 0")?;
+        check(self.jobs.priorities.values().any(|share| *share > 0.0), "jobs.priorities: one has to be above 0")?;
+        let known = |name: &String| ["high", "medium", "low"].contains(&name.as_str());
+        check(self.jobs.priorities.keys().all(known), "jobs.priorities: there are high, medium and low")?;
+        check(self.jobs.per_minute > 0.0 || !self.jobs.bursts.is_empty(), "jobs: per_minute or a burst is needed")?;
+        check(self.minutes > 0.0, "minutes: must be above 0")?;
+        check(self.queues.batch > 0 && self.queues.batch <= 100, "queues.batch: must be from 1 to 100")?;
+        check(self.queues.max_consumers > 0, "queues.max_consumers: must be above 0")?;
+        let metrics = super::report::METRICS;
+        match self.bands.keys().find(|name| !metrics.iter().any(|(known, _)| known == name)) {
+            Some(unknown) => Err(format!("bands.{unknown}: there is no such figure")),
+            None => Ok(()),
+        }
+    }
+
+    /// The end of submissions.
+    pub(crate) fn submissions_end(&self) -> Ms {
+        (self.minutes * MINUTE as f64) as Ms
+    }
+
+    /// The end of the world.
+    pub(crate) fn horizon(&self) -> Ms {
+        self.submissions_end() + (self.patience_hours * HOUR as f64) as Ms
+    }
+
+    pub(crate) fn plotted(&self) -> Ms {
+        self.plot_minutes.map_or(self.submissions_end(), |minutes| (minutes * MINUTE as f64) as Ms)
+    }
+
+    /// When the last trouble is over, if there is any.
+    pub(crate) fn trouble_ends(&self) -> Option<Ms> {
+        self.phases.iter().filter(|phase| phase.is_trouble()).map(Phase::to).max()
+    }
+
+    /// The same storm, smaller: a share of the jobs, the capacity and the limits. For tests.
+    pub(crate) fn shrunk(mut self, by: f64) -> Self {
+        self.jobs.per_minute /= by;
+        for burst in &mut self.jobs.bursts {
+            burst.jobs = (f64::from(burst.jobs) / by).ceil() as u32;
+        }
+        for law in [&mut self.primary, &mut self.fallback] {
+            law.capacity = ((f64::from(law.capacity) / by).round() as u32).max(1);
+            law.calls_per_minute = law.calls_per_minute.map(|rate| rate / by);
+            law.tokens_per_minute = law.tokens_per_minute.map(|rate| rate / by);
+        }
+        self
+    }
+
+    /// Everyone's jobs, in the order of their submission.
+    pub(crate) fn jobs(&self, seed: u64) -> Vec<Job> {
+        let mut rng = fastrand::Rng::with_seed(mix(seed, 0x0a11));
+        let mut times = Vec::new();
+        if self.jobs.per_minute > 0.0 {
+            let gap = MINUTE as f64 / self.jobs.per_minute;
+            let end = self.submissions_end() as f64;
+            let mut at = if self.jobs.even { gap / 2.0 } else { 0.0 };
+            loop {
+                at += if self.jobs.even { 0.0 } else { -gap * (1.0 - rng.f64()).ln() };
+                if at >= end {
+                    break;
+                }
+                times.push(at as Ms);
+                at += if self.jobs.even { gap } else { 0.0 };
+            }
+        }
+        for burst in &self.jobs.bursts {
+            let from = burst.at_minute * MINUTE as f64;
+            let within = burst.within_seconds * SECOND as f64;
+            times.extend((0..burst.jobs).map(|_| (from + within * rng.f64()) as Ms));
+        }
+        times.sort_unstable();
+        times.iter().enumerate().map(|(index, &at)| self.job(seed, index, at)).collect()
+    }
+
+    fn job(&self, seed: u64, index: usize, at: Ms) -> Job {
+        let mut rng = fastrand::Rng::with_seed(mix(mix(seed, 0x10b), index as u64));
+        let lognormal = |[median, sigma]: [f64; 2], rng: &mut fastrand::Rng| {
+            (median * (sigma * normal(rng)).exp()).clamp(1.0, 64_000.0)
+        };
+        let share = |name: &str| self.jobs.priorities.get(name).copied().unwrap_or_default();
+        let shares = [share("high"), share("medium"), share("low")];
+        let priority = [Priority::High, Priority::Medium, Priority::Low][pick(&shares, &mut rng)];
+        let shares: Vec<f64> = self.jobs.kinds.iter().map(|kind| kind.share).collect();
+        let kind = pick(&shares, &mut rng);
+        Job {
+            kind: u8::try_from(kind).unwrap(),
+            input_tokens: lognormal(self.jobs.input_tokens, &mut rng) as u32,
+            output_tokens: lognormal(self.jobs.output_tokens, &mut rng) as u32,
+            content_percent: (lognormal([100.0, 0.4], &mut rng) as u16).clamp(20, 2_000),
+            pace_percent: (lognormal([100.0, 0.2], &mut rng) as u16).clamp(20, 1_000),
+            ..Job::new(at, priority, self.jobs.kinds[kind].fallback)
+        }
+    }
+
+    /// The share of the primary's capacity that the jobs need, were they all its own and came evenly.
+    pub(crate) fn load(&self, jobs: &[Job]) -> f64 {
+        let time = jobs.len() as f64 * self.call_seconds(jobs) * SECOND as f64;
+        time / (self.submissions_end() as f64 * f64::from(self.primary.capacity))
+    }
+
+    /// What a call to the primary takes on average.
+    pub(crate) fn call_seconds(&self, jobs: &[Job]) -> f64 {
+        let of = |job: &Job| {
+            let (content, rest) = service(&self.primary, job);
+            content + rest
+        };
+        jobs.iter().map(of).sum::<f64>() / SECOND as f64 / jobs.len().max(1) as f64
+    }
+
+    /// Jobs of a priority that come in a minute, bursts aside.
+    pub(crate) fn rate(&self, priority: Priority) -> f64 {
+        let shares = &self.jobs.priorities;
+        let own = shares.get(priority.name()).copied().unwrap_or_default();
+        self.jobs.per_minute * own / shares.values().sum::<f64>()
+    }
+}
+
+fn pick(shares: &[f64], rng: &mut fastrand::Rng) -> usize {
+    let mut at = rng.f64() * shares.iter().sum::<f64>();
+    for (index, share) in shares.iter().enumerate() {
+        if at < *share {
+            return index;
+        }
+        at -= share;
+    }
+    shares.iter().rposition(|share| *share > 0.0).unwrap_or_default()
+}
+
+macro_rules! built_in {
+    ($($name:literal),* $(,)?) => {
+        [$(($name, include_str!(concat!("scenarios/", $name, ".toml")))),*]
+    };
+}
+
+const COMMON_BANDS: &str = include_str!("scenarios/common-bands.toml");
+
+const BUILT_IN: [(&str, &str); 14] = built_in![
+    "brown-out",
+    "outage-10m",
+    "outage-46m",
+    "outage-4h",
+    "peak-hours",
+    "primary-only",
+    "burst",
+    "half-capacity",
+    "rate-limit",
+    "lone-job",
+    "flapping",
+    "priorities",
+    "calm",
+    "million",
+];
