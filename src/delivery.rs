@@ -275,6 +275,7 @@ impl<'a> Delivery<'a> {
                     priority: self.claimed.priority,
                     may_leave,
                     ticket: self.claimed.ticket.filter(|_| tier == self.ladder.first()),
+                    again: self.claimed.dwell_ms.is_none() || !self.failed_calls.is_empty(),
                     dwell_ms: self.claimed.dwell_ms.filter(|_| self.failed_calls.is_empty()),
                 };
                 self.asked = (tier, asking);

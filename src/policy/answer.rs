@@ -42,11 +42,13 @@ pub struct Asking {
     pub may_leave: bool,
     /// Its place in this gate's order, if it has been held here before.
     pub ticket: Option<Ticket>,
+    /// Whether it has been called for before: it has had its turn, and does not queue behind those who have not.
+    pub again: bool,
     /// How long ago the job was submitted, if this is its first call; for the dwell.
     pub dwell_ms: Option<u64>,
 }
 
-json::object!(Asking { priority, may_leave, ticket, dwell_ms });
+json::object!(Asking { priority, may_leave, ticket, again = false, dwell_ms });
 
 /// The answer to "may I call?".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -98,8 +98,9 @@ impl Gate {
             return Decision::NotBefore(held);
         }
         let lease = if decides { settings.probe_lease() } else { settings.lease() };
-        let has_room = !decides && self.in_flight.has_room(&settings.pace);
-        self.slots.granted(asking.priority, asking.ticket, has_room);
+        if !asking.again {
+            self.slots.granted(asking.priority, asking.ticket);
+        }
         self.degraded.tried(now);
         self.pacer.take(&settings.pace, now);
         self.hours.note_call(now);
@@ -288,11 +289,19 @@ impl Gate {
             return Some(self.hold(asking, after, HoldReason::Pacing, now, settings));
         }
         let waits = |priority| self.slots.waits(priority, now);
-        if self.in_flight.is_full(asking.priority, waits, &settings.pace) {
+        // Who is far behind in the order does not overtake the others, unless there is room for all.
+        let place = self.slots.place(asking.priority, asking.ticket, now);
+        let is_behind = !asking.again && place > self.reach(settings) && !self.in_flight.has_room(&settings.pace);
+        if is_behind || self.in_flight.is_full(asking.priority, waits, &settings.pace) {
             let slot = self.in_flight.call() / self.in_flight.limit(&settings.pace);
             return Some(self.hold(asking, slot, HoldReason::InFlightLimit, now, settings));
         }
         None
+    }
+
+    /// How far behind the head of the order one may still be served out of turn.
+    fn reach(&self, settings: &GateSettings) -> u64 {
+        4 * u64::from(self.in_flight.limit(&settings.pace))
     }
 
     /// Lets a job wait that can be served in `until` at the earliest: in its place of the order, unless it may and should leave.
@@ -312,7 +321,8 @@ impl Gate {
                 return Held { leave: true, slow, ..Held::new(after, reason) };
             }
         }
-        let turn = self.slots.take(asking.priority, asking.ticket, until, &ramp, now);
+        let ticket = if asking.again { Some(self.slots.front(asking.priority)) } else { asking.ticket };
+        let turn = self.slots.take(asking.priority, ticket, until, &ramp, now);
         let is_closed = self.breaker.state() == State::Closed;
         let eta = is_closed.then(|| turn.served.saturating_add(self.in_flight.call()));
         Held { after: turn.after, reason, ticket: Some(turn.ticket), eta, leave: false, slow }
@@ -410,7 +420,8 @@ impl Gate {
     fn hold_on(&mut self, asking: Asking, wait: Option<Wait>, now: Timestamp, settings: &GateSettings) -> Option<Held> {
         let (hold, stand) = (self.holds.stand(settings.spend_cap_retry(), now), self.breaker.stand(now));
         let (until, reason) = self.refusal(hold, stand, now)?;
-        let held = self.hold(asking, until, reason, now, settings);
+        // It has had its turn; the next probe is another's.
+        let held = self.hold(Asking { ticket: None, again: false, ..asking }, until, reason, now, settings);
         let asked = wait.filter(|wait| !wait.floor.is_zero()).map(|wait| wait.wanted);
         Some(Held { after: held.after.max(asked.unwrap_or_default()), ..held })
     }

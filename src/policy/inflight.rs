@@ -10,14 +10,13 @@
 //! - an overload cuts it to 0.7, at most once per latency, because those that were sent together are refused together and say
 //!   one thing; but never below the most calls that were being answered at the same time in the last minute: so many the
 //!   upstream has just been seen to bear. In a brown-out, which fewer calls would not end, that holds it up. (A call is being
-//!   answered when it has come to content, or has outlived the refused one three times over: refusals are quick.)
-//! - after a cut it feels its way: by one after two windows, then by one, two, four … per window, until the next cut. At the
-//!   upstream's limit that is one refusal in twice as many calls as it bears; when the limit has been lifted, it is found in
-//!   minutes;
+//!   answered when it has come to content, or has outlived the refused one three times over: refusals are quick.) Whether it
+//!   is one is tried out: [`super::easing`];
+//! - after a cut it feels its way ([`super::careful`]);
 //! - an acceleration 429 says that the ramp itself is too steep: for ten minutes there is no doubling, and each step takes four
 //!   times as long.
 //!
-//! **Shares.** Under pressure each priority can count on its part of the limit (50, 35, 15 %): a free slot is not given to who
+//! **Shares.** Under pressure each priority can count on its part of the limit (60, 30, 10 %): a free slot is not given to who
 //! has his share already while others, who are asleep for want of one, have not. Without pressure anyone may have all of it.
 //! High goes further: within its share it is served at once, even if the others have filled the limit, and they wait until it
 //! fits again.
@@ -28,10 +27,13 @@
 use std::time::Duration;
 
 use super::answer::PermitId;
+use super::careful::Careful;
+use super::durations::Durations;
+use super::easing::Easing;
 use super::priority::Priority;
 use super::served::Served;
 use super::settings::{MAX_IN_FLIGHT, PaceSettings};
-use super::time::{Timestamp, millis};
+use super::time::Timestamp;
 use crate::json::{self, Map};
 
 /// One call on its way. Short names and left-out defaults: there may be hundreds, and the state is one value.
@@ -61,31 +63,24 @@ pub struct InFlight {
     full: Option<u32>,
     /// Since a cut or an acceleration 429: no doubling.
     careful: Option<Careful>,
+    easing: Easing,
     accelerated_until: Timestamp,
     last_cut: Timestamp,
     served: Served,
-    /// From grant to first content, and to the end: moving averages, 0 while unknown. Pace, not evidence.
-    first_content_ms: u32,
-    call_ms: u32,
+    durations: Durations,
 }
 
-json::object!(default InFlight { permits, last_id, limit, full, careful, accelerated_until, last_cut, served, first_content_ms, call_ms });
-
-/// Feeling for the limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Careful {
-    /// Successes since the last step.
-    successes: u32,
-    /// How far the next step goes; 0 for the first after a cut.
-    step: u32,
-}
-
-json::object!(Careful { successes, step });
+json::object!(default InFlight { permits, last_id, limit, full, careful, easing, accelerated_until, last_cut, served, durations });
 
 impl InFlight {
     /// How many calls may be in flight.
     #[must_use]
     pub fn limit(&self, settings: &PaceSettings) -> u32 {
+        self.easing.ease(self.found(settings))
+    }
+
+    /// The limit before it is eased.
+    fn found(&self, settings: &PaceSettings) -> u32 {
         self.limit.unwrap_or(settings.start_in_flight).clamp(1, settings.max())
     }
 
@@ -125,7 +120,7 @@ impl InFlight {
     /// Whether a good part of the limit is not used.
     #[must_use]
     pub fn has_room(&self, settings: &PaceSettings) -> bool {
-        self.current() * 4 < self.limit(settings) * 3
+        self.current() * 20 < self.limit(settings) * 19
     }
 
     /// Grants a permit, whatever the limit.
@@ -185,32 +180,21 @@ impl InFlight {
         let Some(permit) = self.permits.get_mut(&id) else { return };
         permit.content = true;
         let permit = *permit;
-        self.first_content_ms = average(self.first_content_ms, now.since(permit.granted));
+        self.durations.content(now.since(permit.granted));
         if permit.straggler {
             return;
         }
         let served = count(self.permits.values().filter(|permit| permit.content && !permit.straggler));
         self.served.note(served, now);
-        let limit = self.limit(settings).max(served.min(settings.max()));
+        self.judge(false, now, settings);
+        let limit = self.found(settings).max(served.min(settings.max()));
         self.limit = self.limit.map(|_| limit);
-        if self.current().saturating_mul(2) < limit {
+        if self.current().saturating_mul(2) < limit || self.easing.is_on() {
             return;
         }
-        let step = match &mut self.careful {
-            None => 1,
-            Some(careful) => {
-                let slower = if self.accelerated_until > now { 4 } else { 1 };
-                let needed = limit.saturating_mul(if careful.step == 0 { 2 } else { 1 }).saturating_mul(slower);
-                careful.successes = careful.successes.saturating_add(1);
-                if careful.successes < needed {
-                    return;
-                }
-                let step = careful.step.max(1);
-                let next = if careful.step == 0 { 1 } else { step * 2 };
-                *careful = Careful { successes: 0, step: next.min(limit.div_ceil(4)) };
-                step
-            }
-        };
+        let times = if self.accelerated_until > now { 4 } else { 1 };
+        let step = self.careful.as_mut().map_or(Some(1), |careful| careful.succeed(limit, times));
+        let Some(step) = step else { return };
         let limit = limit.saturating_add(step).min(settings.max());
         self.limit = Some(limit);
         self.full = self.full.map(|full| full.max(limit));
@@ -218,7 +202,7 @@ impl InFlight {
 
     /// A call ended well: remembers how long it took.
     pub fn finished(&mut self, permit: Permit, now: Timestamp) {
-        self.call_ms = average(self.call_ms, now.since(permit.granted));
+        self.durations.end(now.since(permit.granted));
     }
 
     /// An overload, after `refusal`: cuts the limit, at most once per latency.
@@ -227,24 +211,39 @@ impl InFlight {
             !permit.straggler && (permit.content || now.since(permit.granted) > refusal.saturating_mul(OUTLIVED))
         }));
         self.served.note(answered, now);
-        let limit = self.limit(settings);
+        let most = self.served.most(now);
+        if self.easing.scatter(answered, most) {
+            return;
+        }
+        self.judge(true, now, settings);
+        let limit = self.found(settings);
         self.last_cut = self.last_cut.min(now);
         if now.since(self.last_cut) < self.latency() {
             return;
         }
-        let cut = (limit * CUT_TENTHS / 10).max(self.served.most(now)).clamp(1, limit);
+        let served = self.easing.undo(self.served.most(now));
+        let cut = (limit * CUT_TENTHS / 10).max(served).clamp(1, limit);
         (self.limit, self.last_cut) = (Some(cut), now);
         // That it answers some and refuses more shows what it bears; that it refuses all shows nothing.
         if self.served.most(now) > 0 {
             self.full = Some(cut);
         }
-        self.careful = Some(Careful { successes: 0, step: 0 });
+        if cut < limit || self.careful.is_none() {
+            self.careful = Some(Careful::default());
+        }
+    }
+
+    /// A call has come to content or was refused: is it too many calls at once? Only what happens at the limit tells.
+    fn judge(&mut self, refused: bool, now: Timestamp, settings: &PaceSettings) {
+        if !self.has_room(settings) {
+            self.easing.note(refused, self.limit(settings), now);
+        }
     }
 
     /// The upstream says that we ramp too fast.
     pub fn decelerate(&mut self, now: Timestamp) {
         self.accelerated_until = now + ACCELERATION_PAUSE;
-        self.careful = Some(Careful { successes: 0, step: 0 });
+        self.careful = Some(Careful::default());
     }
 
     /// The breaker tripped: all that is on its way belongs to the past, and the next start is slow.
@@ -253,19 +252,20 @@ impl InFlight {
             permit.straggler = true;
         }
         self.full = self.full.max(self.limit.filter(|limit| *limit > 1));
+        self.easing.forget();
         (self.limit, self.careful, self.served) = (Some(1), None, Served::default());
     }
 
     /// From grant to first content, about; kept within bounds that make sense as a pace.
     #[must_use]
     pub fn latency(&self) -> Duration {
-        pace(self.first_content_ms)
+        self.durations.to_content()
     }
 
     /// From grant to the end, about.
     #[must_use]
     pub fn call(&self) -> Duration {
-        pace(self.call_ms.max(self.first_content_ms))
+        self.durations.to_end()
     }
 
     fn current(&self) -> u32 {
@@ -277,29 +277,12 @@ fn count<'a>(permits: impl Iterator<Item = &'a Permit>) -> u32 {
     u32::try_from(permits.count()).unwrap_or(u32::MAX)
 }
 
-fn average(before: u32, sample: Duration) -> u32 {
-    let sample = u32::try_from(millis(sample)).unwrap_or(u32::MAX).max(1);
-    if before == 0 {
-        return sample;
-    }
-    u32::try_from((u64::from(before) * 7 + u64::from(sample)) / 8).unwrap_or(u32::MAX)
-}
-
-fn pace(ms: u32) -> Duration {
-    let ms = if ms == 0 { UNKNOWN_MS } else { ms };
-    Duration::from_millis(ms.clamp(PACE_MS.0, PACE_MS.1).into())
-}
-
 /// For how long an acceleration 429 keeps the ramp flat.
 const ACCELERATION_PAUSE: Duration = Duration::from_secs(600);
 /// A call that has lasted this many times as long as a refusal is no refusal.
 const OUTLIVED: u32 = 3;
 /// × 0.7.
 const CUT_TENTHS: u32 = 7;
-/// What a call takes while none has been seen.
-const UNKNOWN_MS: u32 = 2_000;
-/// No pace is quicker (a queue wakes in whole seconds) or slower (nobody should sleep through a recovery).
-const PACE_MS: (u32, u32) = (250, 10_000);
 
 #[cfg(test)]
 mod tests {
@@ -417,12 +400,12 @@ mod tests {
         let mut in_flight = InFlight::default();
         assert_eq!(grant(&mut in_flight, Priority::Low, &|_| false), 10, "nobody else wants it");
         assert_eq!(grant(&mut in_flight, Priority::Medium, &|_| true), 0, "it is full");
-        assert_eq!(grant(&mut in_flight, Priority::High, &|_| true), 5, "its own share, beyond the limit");
+        assert_eq!(grant(&mut in_flight, Priority::High, &|_| true), 6, "its own share, beyond the limit");
 
         let mut in_flight = InFlight::default();
-        assert_eq!(grant(&mut in_flight, Priority::Low, &|_| true), 2, "15 % of 10, and the rest is wanted");
-        assert_eq!(grant(&mut in_flight, Priority::Medium, &|_| true), 4, "35 %");
-        assert_eq!(grant(&mut in_flight, Priority::Medium, &|other| other == Priority::Low), 4, "low has its share");
+        assert_eq!(grant(&mut in_flight, Priority::Low, &|_| true), 1, "10 % of 10, and the rest is wanted");
+        assert_eq!(grant(&mut in_flight, Priority::Medium, &|_| true), 3, "30 %");
+        assert_eq!(grant(&mut in_flight, Priority::Medium, &|other| other == Priority::Low), 6, "low has its share");
         assert!(in_flight.is_full(Priority::Low, |_| false, &settings));
     }
 

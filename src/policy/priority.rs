@@ -29,9 +29,9 @@ impl Priority {
     #[must_use]
     pub const fn share_percent(self) -> u32 {
         match self {
-            Self::High => 50,
-            Self::Medium => 35,
-            Self::Low => 15,
+            Self::High => 60,
+            Self::Medium => 30,
+            Self::Low => 10,
         }
     }
 }
