@@ -92,7 +92,7 @@ test("POLICY may be an object instead of a text, and is read as strictly", async
   );
   const script = { rules: [{ then: { status: 500 } }] };
   await withWorker({ policy: null, vars: { POLICY: { max_attempts: 1 } }, script }, async (spillway) => {
-    const id = await spillway.accepted();
+    const id = await spillway.accepted(submission("[[once]]", { when_exhausted: "fail" }));
     const failed = await spillway.untilStatus(id, "failed");
     assert.equal(failed.reason, "attempts_exhausted");
     assert.equal(spillway.calls().length, 1);

@@ -3,6 +3,10 @@
  * `wrapEntry` of scripts/lib/worker.mjs; it can import nothing. `PUT /__test/faults` replaces the list of faults, and
  * `GET /__test/faults` tells how often each has struck.
  *
+ * `PUT /__test/clock` with `{"ahead_ms": …}` puts the Worker's clock and that of its objects so far ahead of the real one,
+ * for waits of hours that nothing can shorten. Queues and alarms go on by the real one: what has come due by the other is
+ * delivered by hand (`deliver` in harness.mjs).
+ *
  * The first fault that fits an operation decides:
  *
  * - `binding`: "kv", "queue", "job" or "gate"; left out, all of them.
@@ -16,6 +20,18 @@
  *   answers when it has happened; "slow" answers `ms` later; "lose" says that it worked, and nothing happened (queues).
  */
 let faults = [];
+
+let aheadMs = 0;
+const RealDate = Date;
+
+globalThis.Date = class extends RealDate {
+  constructor(...given) {
+    super(...(given.length > 0 ? given : [RealDate.now() + aheadMs]));
+  }
+  static now() {
+    return RealDate.now() + aheadMs;
+  }
+};
 
 export function wrapEnv(env, where, override) {
   const strike = (binding, operation, key, original) => {
@@ -59,7 +75,12 @@ export function wrapEnv(env, where, override) {
 }
 
 export async function control(request) {
-  if (new URL(request.url).pathname !== "/__test/faults") return new Response("no such control", { status: 404 });
+  const { pathname } = new URL(request.url);
+  if (pathname === "/__test/clock") {
+    aheadMs = (await request.json()).ahead_ms;
+    return Response.json({ now: Date.now() });
+  }
+  if (pathname !== "/__test/faults") return new Response("no such control", { status: 404 });
   if (request.method === "PUT") {
     const list = await request.json();
     const unknown = list.find(({ how }) => !Object.hasOwn(HOW, how));

@@ -9,7 +9,8 @@
  * - `start` runs the Worker in this process; `deliver` hands a batch straight to its queue handler, past the broker.
  * - `startProcess` runs it in a process that can be killed (`kill`) and started again on the same state and port
  *   (`restart`), while the fake goes on.
- * - `fault([…])` puts faults between the Worker and its bindings until the next call of it: see faults.mjs.
+ * - `fault([…])` puts faults between the Worker and its bindings until the next call of it, and `setClock` its clock ahead:
+ *   see faults.mjs.
  *
  * What was called is told by the fake's log (`calls`), never by the Worker's own counters. Waiting is done by `?wait=`,
  * by the fake's log (`untilCalls`) or by the Worker's (`untilLog`).
@@ -43,8 +44,12 @@ const SECRETS = {
   SIGNING_SECRET: "secret-of-signing",
 };
 
-/** Waits as short as a queue can do them: the second that every wait has at least. */
+/**
+ * Waits as short as a queue can do them: the second that every wait has at least. And no hour is unlike another: in a peak
+ * hour one overload is enough to leave the primary, and before an off-peak one a low job waits for it.
+ */
 const POLICY = {
+  hours: { peak_utc: "", off_peak_utc: "0-24" },
   backoff: {
     rate_limited: { base_ms: 100, cap_ms: 1000 },
     overloaded: { base_ms: 100, cap_ms: 1000 },
@@ -55,11 +60,12 @@ const POLICY = {
 /**
  * The body of a submission; `[[name]]` in the text is what the fake's rules and log call a marker. High, because that
  * queue does not wait a second for its batch to fill. A job whose call hangs is better submitted as low: Miniflare's
- * broker delivers one batch at a time per queue, so that all others of its queue would hang with it.
+ * broker delivers one batch at a time per queue, so that all others of its queue would hang with it. Of a kind that never
+ * goes to another model, whatever its priority: what a fallback changes is said in ladder.test.mjs.
  */
 export function submission(text = "Hello", { request, ...fields } = {}) {
   return {
-    kind: "tagging",
+    kind: "default",
     priority: "high",
     request: { max_tokens: 200, messages: [{ role: "user", content: `${MARK} ${text}` }], ...request },
     ...fields,
@@ -243,6 +249,19 @@ class Spillway {
   async fault(faults = []) {
     const { status, text } = await this.request("/__test/faults", { method: "PUT", body: [faults].flat() });
     assert.equal(status, 200, text);
+  }
+
+  /** Puts the Worker's clock ahead of the real one: see faults.mjs. Another start of the Worker puts it back. */
+  async setClock(aheadMs) {
+    const { status, text } = await this.request("/__test/clock", { method: "PUT", body: { ahead_ms: aheadMs } });
+    assert.equal(status, 200, text);
+  }
+
+  /** The Worker's gates, by model, as its operator sees them. */
+  async gates() {
+    const { status, body, text } = await this.request("/v1/gates", { as: "operator" });
+    assert.equal(status, 200, text);
+    return body.gates;
   }
 
   /** How often each of the present faults has struck. */

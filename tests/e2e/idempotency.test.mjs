@@ -30,7 +30,7 @@ test("the same key with another body is a 409 that says what to do", async () =>
   const id = await spillway.accepted(submission("[[one]]"), { key: "conflict" });
   for (const [body, headers] of [
     [submission("[[other]]")],
-    [submission("[[one]]", { kind: "default" })],
+    [submission("[[one]]", { kind: "tagging" })],
     [submission("[[one]]", { metadata: {} })],
     [submission("[[one]]"), { "anthropic-beta": "context-1m-2025-08-07" }],
   ]) {

@@ -10,7 +10,7 @@ const spillway = await start({
         when: { marker: "[[slow]]" },
         then: { delay_ms: 300, first_event_delay_ms: 300, chunk_delay_ms: 30, tokens: 40 },
       },
-      { when: { marker: "[[overloaded]]", prompt_call: 1 }, then: { status: 529 } },
+      { when: { marker: "[[overloaded]]", prompt_call: "1-2" }, then: { status: 529 } },
       { when: { marker: "[[limited]]", prompt_call: 1 }, then: { status: 429, retry_after: 30 } },
       { when: { marker: "[[invalid]]" }, then: { error: "invalid_request", message: "max_tokens: is odd" } },
     ],
@@ -76,28 +76,41 @@ test("an overload is waited out: the app sees a job that retries, and then its a
   assert.equal(waiting.waiting.next_check_seconds, 1);
   assert.equal(waiting.message.code, "working");
   const done = await spillway.untilDone(id);
-  assert.equal(done.attempts, 1);
-  assert.equal(done.calls, 2);
-  const [first, second] = spillway.calls({ marker: "overloaded" });
-  assert.equal(first.outcome.status, 529);
-  assert.equal(second.outcome.completed, true);
-  const [entry, ...others] = done.history;
-  assert.deepEqual(others, []);
-  const { cause, model, status, request_id, costs_attempt } = entry;
+  assert.equal(done.attempts, 1, "one pass over the ladder is one attempt");
+  assert.equal(done.calls, 3);
+  const [first, second, third] = spillway.calls({ marker: "overloaded" });
+  assert.deepEqual([first.outcome.status, second.outcome.status, third.outcome.status], [529, 529, 200]);
+  assert.equal(third.outcome.completed, true);
   assert.deepEqual(
-    { cause, model, status, request_id, costs_attempt },
-    { cause: "overloaded", model: MODEL, status: 529, request_id: first.request_id, costs_attempt: true },
+    done.history.map(({ cause, model, status, request_id, costs_attempt }) => ({
+      cause,
+      model,
+      status,
+      request_id,
+      costs_attempt,
+    })),
+    [first, second].map(({ request_id }, n) => ({
+      cause: "overloaded",
+      model: MODEL,
+      status: 529,
+      request_id,
+      costs_attempt: n === 1,
+    })),
   );
-  assert.ok(entry.real_wait_ms >= 500 && entry.real_wait_ms < 10_000, `${entry.real_wait_ms}`);
+  const { real_wait_ms } = done.history[1];
+  assert.ok(real_wait_ms >= 500 && real_wait_ms < 10_000, `${real_wait_ms}`);
 });
 
 test("each backoff logs its cause, count, computed wait and, once it is over, the real one", async () => {
   const id = spillway.logs("backoff").find(({ cause }) => cause === "overloaded").job;
   const of = (event) => spillway.logs(event).filter(({ job }) => job === id);
-  const [backoff] = of("backoff");
-  assert.equal(backoff.failures, 1);
-  // Full jitter: anything up to the base, doubled once for the first failure.
-  assert.ok(backoff.computed_wait_ms <= 200, `${backoff.computed_wait_ms}`);
+  const [pause, backoff, ...others] = of("backoff");
+  assert.deepEqual(others, []);
+  assert.equal(pause.failures, 1);
+  // Full jitter: anything up to the base, doubled for each failure.
+  assert.ok(pause.computed_wait_ms <= 200, `${pause.computed_wait_ms}`);
+  assert.ok(pause.wait_ms >= 1500 && pause.wait_ms <= 2500, "before the same model once more, within the delivery");
+  assert.ok(backoff.failures <= 2 && backoff.computed_wait_ms <= 400, `${backoff.computed_wait_ms}`);
   assert.equal(backoff.wait_ms, 1000);
   const [resumed] = of("job_resumed");
   assert.equal(resumed.turn, 2);

@@ -158,7 +158,7 @@ describe("leases", { concurrency: 6 }, () => {
   });
 
   test("a gate that takes no report: the failed call waits by its own backoff, and the job goes on", async (t) => {
-    const spillway = await own(t, { script: { rules: [{ when: { call: 1 }, then: { status: 529 } }] } });
+    const spillway = await own(t, { script: { rules: [{ when: { call: 1 }, then: { status: 500 } }] } });
     // The permit passes; of the report neither the first nor the second try does.
     await spillway.fault({ binding: "gate", how: "refuse", after: 1, times: 2 });
     const done = await spillway.untilDone(await spillway.accepted());
@@ -173,7 +173,7 @@ describe("leases", { concurrency: 6 }, () => {
       script: {
         rules: [
           { when: { marker: "[[neighbour]]" }, then: { tokens: 60, chunk_delay_ms: 300 } },
-          { when: { marker: "[[quick]]", prompt_call: 1 }, then: { status: 529 } },
+          { when: { marker: "[[quick]]", prompt_call: 1 }, then: { status: 500 } },
         ],
       },
     });

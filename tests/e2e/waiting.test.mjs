@@ -20,7 +20,7 @@ describe("bad luck is waited out", { concurrency: 6 }, () => {
     const spillway = await own(t, {
       script: {
         rules: [
-          { when: { prompt_call: 1 }, then: { status: 529, retry_after: 2 } },
+          { when: { prompt_call: 1 }, then: { status: 529, retry_after: 3 } },
           { when: { prompt_call: 2 }, then: { status: 500 } },
         ],
       },
@@ -49,14 +49,14 @@ describe("bad luck is waited out", { concurrency: 6 }, () => {
       ],
     );
     for (const { at } of done.history) assert.match(at, ISO);
-    assert.ok(first.computed_wait_ms > 2000 && first.computed_wait_ms <= 2500, `${first.computed_wait_ms}`);
+    assert.ok(first.computed_wait_ms > 3000 && first.computed_wait_ms <= 3500, `${first.computed_wait_ms}`);
     assert.ok(second.computed_wait_ms <= 200, `${second.computed_wait_ms}`);
     // The fake's clock is the judge of what passed.
     for (const [n, entry] of done.history.entries()) {
       const between = calls[n + 1].started_at - calls[n].ended_at;
       assert.ok(Math.abs(entry.real_wait_ms - between) < 500, `${entry.real_wait_ms} of ${between} ms`);
     }
-    assert.ok(calls[1].started_at - calls[0].ended_at >= 2000, "Retry-After was obeyed");
+    assert.ok(calls[1].started_at - calls[0].ended_at >= 3000, "Retry-After was obeyed, and no call made before");
 
     const about = (event) => spillway.logs(event).filter(({ job }) => job === id);
     assert.deepEqual(
@@ -151,7 +151,8 @@ describe("bad luck is waited out", { concurrency: 6 }, () => {
   test("an upstream that is nowhere fails a job by its attempts, with a sentence", async (t) => {
     // A port that nobody may listen on without being asked to.
     const spillway = await own(t, { policy: { max_attempts: 2 }, vars: { ANTHROPIC_BASE_URL: "http://127.0.0.1:1" } });
-    const failed = await spillway.untilStatus(await spillway.accepted(), "failed");
+    const id = await spillway.accepted(submission("[[nowhere]]", { when_exhausted: "fail" }));
+    const failed = await spillway.untilStatus(id, "failed");
     assert.deepEqual([failed.reason, failed.error.cause], ["attempts_exhausted", "connection_failed"]);
     assert.match(failed.error.message, /connection/);
     assert.deepEqual([failed.attempts, failed.calls], [2, 2]);
@@ -162,7 +163,7 @@ describe("bad luck is waited out", { concurrency: 6 }, () => {
       policy: { max_attempts: 3 },
       script: { rules: [{ when: { marker: "[[poison]]" }, then: { status: 500 } }] },
     });
-    const poison = await spillway.accepted(submission("[[poison]]"));
+    const poison = await spillway.accepted(submission("[[poison]]", { when_exhausted: "fail" }));
     const others = [];
     for (let n = 0; n < 6; n += 1) others.push(await spillway.accepted(submission(`[[healthy-${n}]]`)));
     for (const id of others) assert.equal((await spillway.untilDone(id)).attempts, 0);
@@ -178,15 +179,15 @@ describe("bad luck is waited out", { concurrency: 6 }, () => {
   test("a wait is cut so that one more call fits before the deadline, and the job fails when that fails, too", async (t) => {
     const slow = { base_ms: 60_000, cap_ms: 60_000, jitter: "additive" };
     const spillway = await own(t, {
-      policy: { backoff: { overloaded: slow } },
-      script: { rules: [{ then: { status: 529 } }] },
+      policy: { backoff: { transient: slow } },
+      script: { rules: [{ then: { status: 500 } }] },
     });
     const id = await spillway.accepted(submission("[[deadline]]", { deadline_seconds: 30 }));
     const { history, waiting, deadline_at } = await spillway.untilStatus(id, "retrying");
     assert.ok(history[0].computed_wait_ms >= 60_000);
     assert.ok(waiting.next_check_seconds <= 26, JSON.stringify(waiting));
     const failed = await spillway.untilStatus(id, "failed", { timeout: 40_000 });
-    assert.deepEqual([failed.reason, failed.error.cause], ["deadline_exceeded", "overloaded"]);
+    assert.deepEqual([failed.reason, failed.error.cause], ["deadline_exceeded", "server_error"]);
     const [, last, ...others] = spillway.calls();
     assert.deepEqual(others, []);
     const left = Date.parse(deadline_at) - last.started_at;
