@@ -11,7 +11,20 @@ import { KEYS, MODEL, start, submission } from "./harness.mjs";
 
 const LIMIT = 8 * 1024 * 1024;
 
-const spillway = await start({ script: { check_context: false } });
+/**
+ * An upstream without limits that prompts of this size could meet: two of them are more tokens than it lets through in a
+ * minute, and the pacer would see to that.
+ */
+const BOUNDLESS = {
+  check_context: false,
+  defaults: {
+    headers: Object.fromEntries(
+      ["tokens", "input-tokens", "output-tokens"].map((kind) => [`anthropic-ratelimit-${kind}-limit`, null]),
+    ),
+  },
+};
+
+const spillway = await start({ script: BOUNDLESS });
 after(() => spillway.stop());
 
 /** A submission of exactly so many bytes, with characters of every length in it. */
@@ -135,7 +148,7 @@ test("large jobs side by side do not run the Worker out of memory", async () => 
 test("requests and answers are kept in rows of at most 1 MB", async (t) => {
   const stateDir = mkdtempSync(join(tmpdir(), "spillway-rows-"));
   t.after(() => rmSync(stateDir, { recursive: true, force: true }));
-  const own = await start({ stateDir, script: { check_context: false } });
+  const own = await start({ stateDir, script: BOUNDLESS });
   const body = ofSize(7_900_000, "rows");
   await own.untilDone(await own.accepted(body));
   await own.stop();
