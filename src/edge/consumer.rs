@@ -250,9 +250,12 @@ impl Worker<'_> {
 
     /// Every wait after a failure (B10): in the queue, and the short one within the delivery.
     fn log_backoff(&self, call: &Call, failure: &Failure, verdict: &Verdict, next: &Step) {
-        let wait_ms = match next {
-            Step::Settle(Settlement { then: Then::Retry { wait_ms, .. }, .. }) => *wait_ms,
-            Step::Pause(pause) => millis(*pause),
+        let (wait_ms, costs_attempt) = match next {
+            Step::Settle(Settlement { then: Then::Retry { wait_ms, .. }, failed_calls }) => {
+                (*wait_ms, failed_calls.last().is_some_and(|call| call.costs_attempt))
+            }
+            // The pass goes on.
+            Step::Pause(pause) => (millis(*pause), false),
             _ => return,
         };
         log::event(&Event::Backoff {
@@ -262,7 +265,7 @@ impl Worker<'_> {
             failures: verdict.wait.map_or(0, |wait| wait.failures),
             computed_wait_ms: verdict.wait.map_or(0, |wait| millis(wait.wanted)),
             wait_ms,
-            costs_attempt: verdict.costs_attempt,
+            costs_attempt,
         });
     }
 

@@ -110,6 +110,7 @@ test("each backoff logs its cause, count, computed wait and, once it is over, th
   // Full jitter: anything up to the base, doubled for each failure.
   assert.ok(pause.computed_wait_ms <= 200, `${pause.computed_wait_ms}`);
   assert.ok(pause.wait_ms >= 1500 && pause.wait_ms <= 2500, "before the same model once more, within the delivery");
+  assert.deepEqual([pause.costs_attempt, backoff.costs_attempt], [false, true], "the pass is one attempt");
   assert.ok(backoff.failures <= 2 && backoff.computed_wait_ms <= 400, `${backoff.computed_wait_ms}`);
   assert.equal(backoff.wait_ms, 1000);
   const [resumed] = of("job_resumed");
