@@ -321,9 +321,10 @@ impl Gate {
                 return Held { leave: true, slow, ..Held::new(after, reason) };
             }
         }
-        let ticket = if asking.again { Some(self.slots.front(asking.priority)) } else { asking.ticket };
-        let turn = self.slots.take(asking.priority, ticket, until, &ramp, now);
+        // Who was called for before is the first again while the gate serves; at a shut one the next probe is another's.
         let is_closed = self.breaker.state() == State::Closed;
+        let ticket = if asking.again && is_closed { Some(self.slots.front(asking.priority)) } else { asking.ticket };
+        let turn = self.slots.take(asking.priority, ticket, until, &ramp, now);
         let eta = is_closed.then(|| turn.served.saturating_add(self.in_flight.call()));
         Held { after: turn.after, reason, ticket: Some(turn.ticket), eta, leave: false, slow }
     }
@@ -420,8 +421,7 @@ impl Gate {
     fn hold_on(&mut self, asking: Asking, wait: Option<Wait>, now: Timestamp, settings: &GateSettings) -> Option<Held> {
         let (hold, stand) = (self.holds.stand(settings.spend_cap_retry(), now), self.breaker.stand(now));
         let (until, reason) = self.refusal(hold, stand, now)?;
-        // It has had its turn; the next probe is another's.
-        let held = self.hold(Asking { ticket: None, again: false, ..asking }, until, reason, now, settings);
+        let held = self.hold(Asking { ticket: None, ..asking }, until, reason, now, settings);
         let asked = wait.filter(|wait| !wait.floor.is_zero()).map(|wait| wait.wanted);
         Some(Held { after: held.after.max(asked.unwrap_or_default()), ..held })
     }
