@@ -49,8 +49,8 @@ function stages(node, files) {
       name: "tests on workerd",
       group: "e2e",
       command: node,
-      // Two files at a time: each has a workerd of its own.
-      args: ["--test", "--test-concurrency=2", "--test-timeout=600000", "--test-reporter=spec", ...tests],
+      // Three files at a time: each has a workerd of its own, and mostly waits.
+      args: ["--test", "--test-concurrency=3", "--test-timeout=600000", "--test-reporter=spec", ...tests],
       closing: /^ *ℹ (?!start of|end of)|^# printed: /,
     },
   ];
