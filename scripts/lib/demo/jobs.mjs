@@ -109,7 +109,7 @@ export const JOBS = [
   {
     name: "story",
     kind: "long_form_writing",
-    priority: "low",
+    priority: "medium",
     request: ask("Write the beginning of a story in which a ferryman refuses a passenger.", 600),
   },
   {

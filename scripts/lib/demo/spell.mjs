@@ -37,7 +37,7 @@ export const SPELL = {
   ],
 };
 
-/** Minutes become seconds; nothing else is different from the defaults. */
+/** Minutes become seconds, and every hour is like the other; nothing else is different from the defaults. */
 export const SHORT_POLICY = {
   breaker: {
     consecutive_failures: 3,
@@ -52,4 +52,5 @@ export const SHORT_POLICY = {
     transient: { base_ms: 500, cap_ms: 3000 },
   },
   call: { total_seconds: 60, headers_seconds: 15, idle_seconds: 15 },
+  hours: { peak_utc: "", off_peak_utc: "0-24" },
 };
