@@ -59,7 +59,7 @@ fn over_time(path: &Path, scenario: &Scenario, rows: &[Row]) -> Outcome {
             .x_desc("minutes")
             .x_label_formatter(&|x| format!("{x:.0}"))
             .y_label_formatter(&|y| format!("{y:.0}"))
-            .light_line_style(WHITE)
+            .light_line_style(TRANSPARENT)
             .draw()?;
         for phase in scenario.phases.iter().filter(|phase| phase.is_trouble()) {
             let (from, to) = (phase.from() as f64 / MINUTE as f64, (phase.to() as f64 / MINUTE as f64).min(minutes));
