@@ -1,11 +1,11 @@
 //! One delivery of one job, step by step: claimed → asks a gate → calls → … → settles.
 //!
 //! ```text
-//! start ──► AskGate ──on_decision──► Call ──on_outcome──► Settle
-//!    │         │  ▲                               │
-//!    │         │  └──────────on_pause── Pause ◄───┤ once more
-//!    │         │  └───────────────────────────────┘ the fallback
-//!    └─────────┴────────────────────────────────────────► Settle
+//! start ──► AskGate ──on_decision──► Call ──on_answer───► Settle
+//!    │         │  ▲                            │ on_failure
+//!    │         │  ├───────────on_pause── Pause ◄┤ once more
+//!    │         │  └─────────────────────────────┤ the fallback
+//!    └─────────┴────────────────────────────────┴─────► Settle
 //! ```
 //! No I/O happens here: the edge does what a [`Step`] says and comes back with what happened. The simulator drives exactly
 //! the same steps.
@@ -45,7 +45,7 @@ pub enum Step {
         /// The question.
         asking: Asking,
     },
-    /// Call, then report to the gate, then [`Delivery::on_outcome`].
+    /// Call, then report to the gate, then [`Delivery::on_answer`] or [`Delivery::on_failure`].
     Call(Call),
     /// Wait for that long, then [`Delivery::on_pause`].
     Pause(Duration),
@@ -199,7 +199,7 @@ impl<'a> Delivery<'a> {
 
     /// The pause is over.
     pub fn on_pause(&mut self, now: Timestamp, rng: &mut fastrand::Rng) -> Step {
-        self.follow(self.ladder.paused(), now, rng)
+        self.follow(self.ladder.start(), now, rng)
     }
 
     /// What to tell the gate of a call.

@@ -1,4 +1,4 @@
-//! What the pacer makes of what answers say, rule by rule (B9): which calls are in it, and which are not yet.
+//! The pacer, rule by rule (B9): what may start when, and what it makes of what answers say.
 
 #![allow(clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)] // a test may fail
 
@@ -132,4 +132,106 @@ fn what_came_back_before_calls_started_is_not_given_to_them() {
     let mut pacer = of_ten(&[(9_000, 1), (40_000, 8)]);
     pacer.note(&RateLimits { begun_ago: ms(31_000), came_ago: ms(30_000), ..requests(10, 10, 0) }, at(40_000));
     assert_eq!(left(&pacer, 40_000), 2);
+}
+
+#[test]
+fn the_burst_comes_at_once_and_then_one_call_per_interval() {
+    for (calls, burst, at_once, interval) in
+        [(60, Some(3), 3, 1_000), (100, None, 10, 600), (5, None, 1, 12_000), (7, Some(1), 1, 8_572)]
+    {
+        let settings = PaceSettings { calls_per_minute: Some(calls), burst, ..FREE };
+        let mut pacer = Pacer::default();
+        for _ in 0..at_once {
+            assert_eq!(pacer.stand(&settings, at(0)), Ok(()), "{calls}");
+            pacer.take(&settings, at(0));
+        }
+        assert_eq!(pacer.stand(&settings, at(0)), Err(ms(interval)), "{calls}");
+        assert_eq!(
+            pacer.interval(&settings, at(0)).map(|wait| wait.as_micros().div_ceil(1_000)),
+            Some(interval.into())
+        );
+    }
+}
+
+#[test]
+fn nothing_set_and_nothing_heard_is_no_limit() {
+    let mut pacer = Pacer::default();
+    for _ in 0..10_000 {
+        assert_eq!(pacer.stand(&FREE, at(0)), Ok(()));
+        pacer.take(&FREE, at(0));
+    }
+    assert_eq!(pacer.interval(&FREE, at(0)), None);
+    assert_eq!(pacer.status(&FREE, at(0)).calls_per_minute, None);
+}
+
+#[test]
+fn settings_that_became_smaller_hold_nobody_for_what_the_old_ones_allowed() {
+    let large = PaceSettings { calls_per_minute: Some(1_000), burst: Some(1_000), ..FREE };
+    let small = PaceSettings { calls_per_minute: Some(1), burst: Some(1), ..FREE };
+    let mut pacer = Pacer::default();
+    (0..1_000).for_each(|_| pacer.take(&large, at(0)));
+    assert_eq!(pacer.stand(&small, at(0)), Err(ms(120_000)));
+    assert_eq!(pacer.stand(&FREE, at(0)), Ok(()));
+    assert_eq!(pacer.stand(&small, at(0)), Ok(()), "the bucket was given up with its limit");
+}
+
+#[test]
+fn what_is_left_starts_at_once_and_the_rest_as_the_bucket_refills() {
+    for (said, at_once, then) in [
+        // Plenty left, and a reset that is too coarse to be a rate.
+        (requests(4_000, 3_999, 1), 3_999, 15),
+        (requests(50, 0, 60), 0, 1_200),
+        (requests(50, 10, 48), 10, 1_200),
+        (requests(50, 0, 120), 0, 2_400),
+    ] {
+        let mut pacer = Pacer::default();
+        pacer.note(&said, at(0));
+        for call in 0..at_once {
+            assert_eq!(pacer.stand(&FREE, at(0)), Ok(()), "{said:?}: {call}");
+            pacer.take(&FREE, at(0));
+        }
+        assert_eq!(pacer.stand(&FREE, at(0)), Err(ms(then)), "{said:?}");
+        assert_eq!(pacer.interval(&FREE, at(0)), Some(ms(then)), "{said:?}");
+    }
+}
+
+#[test]
+fn a_call_waits_until_the_bucket_has_enough_tokens_for_an_average_one() {
+    let said = |input, left| RateLimits {
+        input_tokens: limit(60_000, left, 60),
+        output_tokens: limit(6_000, 3_000, 30),
+        used: used(input, 1_000),
+        ..RateLimits::default()
+    };
+    for (input, left, wait) in
+        [(500, 500, Ok(())), (500, 400, Err(ms(100))), (500, 0, Err(ms(500))), (90_000, 0, Err(ms(60_000)))]
+    {
+        let mut pacer = Pacer::default();
+        pacer.note(&said(input, left), at(0));
+        assert_eq!(pacer.stand(&FREE, at(0)), wait, "{input} of {left}");
+    }
+    let mut pacer = Pacer::default();
+    pacer.note(&said(500, 60_000), at(0));
+    assert_eq!(pacer.interval(&FREE, at(0)), Some(ms(10_000)), "output is the tightest");
+    let status = pacer.status(&FREE, at(0));
+    assert_eq!((status.calls_per_minute, status.interval_ms, status.next_call_seconds), (Some(6), Some(10_000), None));
+}
+
+#[test]
+fn until_a_call_s_use_is_known_only_a_dry_bucket_holds_it() {
+    let dry = |tokens| RateLimits { tokens: limit(60_000, tokens, 60), ..RateLimits::default() };
+    for (tokens, stand) in [(1, Ok(())), (0, Err(ms(1)))] {
+        let mut pacer = Pacer::default();
+        pacer.note(&dry(tokens), at(0));
+        assert_eq!(pacer.stand(&FREE, at(0)), stand, "{tokens} left");
+    }
+}
+
+#[test]
+fn the_mean_follows_what_calls_use_by_an_eighth_each() {
+    let mut pacer = Pacer::default();
+    for (input, mean) in [(800, 800), (0, 700), (0, 613), (1_600, 736)] {
+        pacer.note(&RateLimits { used: used(input, 0), ..RateLimits::default() }, at(0));
+        assert_eq!(pacer.status(&FREE, at(0)).mean_use.map(|mean| mean.input_tokens), Some(mean));
+    }
 }

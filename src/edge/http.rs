@@ -138,7 +138,7 @@ async fn answer_deferral(mut request: Request, id: &JobId, caller: &Caller, mess
     let answered = JobStub::new(env, id).answer_deferral(caller, accept).await;
     match answered.map_err(|error| unavailable(Some(id), &error))? {
         Deferral::Unknown => Err(ApiError::no_such_job()),
-        Deferral::NotAsked(_) => {
+        Deferral::NotAsked => {
             let message = "this job is not asking whether it may wait; only a job with the status `stalled` does";
             Err(ApiError::new(ErrorKind::Conflict, message))
         }

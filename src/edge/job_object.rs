@@ -143,11 +143,9 @@ impl Inner {
         if self.storage.load()?.is_none_or(|record| record.is_gone() || !answer.caller.may_see(&record.client)) {
             return json(&Deferral::Unknown);
         }
-        let taken = self.change(|record| record.answer_deferral(answer.accept, clock::now()))?;
-        let published = self.publish(&self.storage.load()?.ok_or(NO_JOB)?)?;
-        json(&match taken {
-            DeferralAnswer::Taken => Deferral::Taken(published),
-            DeferralAnswer::NotAsked => Deferral::NotAsked(published),
+        json(&match self.change(|record| record.answer_deferral(answer.accept, clock::now()))? {
+            DeferralAnswer::Taken => Deferral::Taken(self.publish(&self.storage.load()?.ok_or(NO_JOB)?)?),
+            DeferralAnswer::NotAsked => Deferral::NotAsked,
         })
     }
 

@@ -74,14 +74,14 @@ pub(super) enum Deferral {
     /// There is no such job for this caller.
     Unknown,
     /// It is not asked, or not any more.
-    NotAsked(Published),
+    NotAsked,
     /// It is done as the user says.
     Taken(Published),
 }
 
 json::choice!(Deferral {
     "unknown" => Unknown,
-    "not_asked" => NotAsked(published),
+    "not_asked" => NotAsked,
     "taken" => Taken(published),
 });
 

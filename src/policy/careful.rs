@@ -1,5 +1,5 @@
-//! Feeling for the limit, after a cut: by one after two windows (as many successes as the limit is high), then by one, two, four …
-//! per window, until the next cut, and never by more than a quarter at once.
+//! Feeling for the limit, after a cut: by one after two windows (as many successes as the limit is high), then by one, two,
+//! four … per window, until the next cut, and never by more than a quarter at once.
 //!
 //! At the upstream's limit that is one refusal in twice as many calls as it bears; when the limit has been lifted, it is found in
 //! minutes.

@@ -1,12 +1,13 @@
 //! Whether fewer calls at once would be refused less: the one thing that a refusal does not say.
 //!
 //! An upstream that is full refuses what is too much; one in a brown-out refuses at random, and fewer calls only mean fewer
-//! answers. What tells them apart is how many others were being answered meanwhile: where it is full, always about as many as it
-//! bears; in a brown-out, any number. A fifth of the refusals with less than three fifths of the most that were answered lately
-//! is a brown-out, and the limit stays as it is.
+//! answers. What tells them apart is how many others were being answered meanwhile: where it is full, always about as many as
+//! it bears; in a brown-out, any number. A fifth of the refusals with less than three fifths of the most that were answered
+//! lately is a brown-out, and the limit stays as it is.
 //!
-//! At the limit, and there alone, both look the same. So it is tried out: while more than a twentieth of the calls is refused with the
-//! limit in use, the limit is eased by a tenth at a time, and each time the share of refusals is compared with the one before.
+//! At the limit, and there alone, both look the same. So it is tried out: while more than a twentieth of the calls is refused
+//! with the limit in use, the limit is eased by a tenth at a time, and each time the share of refusals is compared with the one
+//! before.
 //!
 //! | after a step | |
 //! | --- | --- |

@@ -16,8 +16,9 @@
 //! **Held jobs sleep, they do not fail** (A7): `NotBefore` carries how long, a ticket that keeps the job's place, and once the
 //! gate is closed when the answer should be there; [`super::slots`] orders the wake-ups. A job that may leave for another model
 //! gets no ticket when it is refused for what one leaves for: overload in any form, or a wait for a slot that is a long one. A
-//! rate limit is no such reason. No hold costs an attempt. A job whose overload opened the gate, or was a probe's or a straggler's, is held with the others
-//! instead of waiting for its bucket: the reopening is what it needs, be it sooner or later than what the bucket drew.
+//! rate limit is no such reason. No hold costs an attempt. A job whose overload opened the gate, or was a probe's or a
+//! straggler's, is held with the others instead of waiting for its bucket: the reopening is what it needs, be it sooner or
+//! later than what the bucket drew.
 //!
 //! **What costs an attempt** (design, "Attempts, calls, waits"): every retryable failure, but for
 //! - an overload before content that opened the gate, or came while it was not Closed, or from a straggler: the outage is

@@ -12,7 +12,7 @@
 //!
 //! **A Retry-After** holds the gate for 300 s at most, whatever it says: one absurd header must not stop a model for a day.
 //! (The job that got it obeys it in full.) Once the time that was asked for has come, the upstream takes calls again by its own
-//! word, and the sleepers' spread is care enough. After a hold that was cut short nobody knows: one leased call finds
+//! word, and the order in which the held wake is care enough. After a hold that was cut short nobody knows: one leased call finds
 //! out, the others are held until it has; only first content proves that it is over.
 //!
 //! One call's try after *every* Retry-After would be more careful, and too slow: in a 40 % brown-out whose 529s say "5 s" the

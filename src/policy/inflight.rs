@@ -9,9 +9,9 @@
 //!   it is high (slow start);
 //! - an overload cuts it to 0.7, at most once per latency, because those that were sent together are refused together and say
 //!   one thing; but never below the most calls that were being answered at the same time in the last minute: so many the
-//!   upstream has just been seen to bear. In a brown-out, which fewer calls would not end, that holds it up. (A call is being
-//!   answered when it has come to content, or has outlived the refused one three times over: refusals are quick.) Whether it
-//!   is one is tried out: [`super::easing`];
+//!   upstream has just been seen to bear. (A call is being answered when it has come to content, or has outlived the refused
+//!   one three times over: refusals are quick.) In a brown-out, which fewer calls would not end, nothing is cut; where the
+//!   floor is still too many, the limit is eased: [`super::easing`] tells which it is;
 //! - after a cut it feels its way ([`super::careful`]);
 //! - an acceleration 429 says that the ramp itself is too steep: for ten minutes there is no doubling, and each step takes four
 //!   times as long.
@@ -117,7 +117,7 @@ impl InFlight {
         has_share && limit - current <= reserved
     }
 
-    /// Whether a good part of the limit is not used.
+    /// Whether more than a twentieth of the limit is not used.
     #[must_use]
     pub fn has_room(&self, settings: &PaceSettings) -> bool {
         self.current() * 20 < self.limit(settings) * 19
@@ -221,11 +221,11 @@ impl InFlight {
         if now.since(self.last_cut) < self.latency() {
             return;
         }
-        let served = self.easing.undo(self.served.most(now));
+        let served = self.easing.undo(most);
         let cut = (limit * CUT_TENTHS / 10).max(served).clamp(1, limit);
         (self.limit, self.last_cut) = (Some(cut), now);
         // That it answers some and refuses more shows what it bears; that it refuses all shows nothing.
-        if self.served.most(now) > 0 {
+        if most > 0 {
             self.full = Some(cut);
         }
         if cut < limit || self.careful.is_none() {

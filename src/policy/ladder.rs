@@ -11,8 +11,8 @@
 //!
 //! - **Overload is the only reason to leave**, met as a failed call or as a gate's refusal that says `leave`. A rate limit paces
 //!   the job where it is; any other failure ends the pass.
-//! - **The second rung is left out** when one overload is enough (a peak hour, a degraded model: the verdict's `leave`) and the job
-//!   may go elsewhere; when the overload asked for a longer wait; and when the gate has closed over it.
+//! - **The second rung is left out** when one overload is enough (a peak hour, a degraded model: the verdict's `leave`) and the
+//!   job may go elsewhere; when the overload asked for a longer wait; and when the gate has closed over it.
 //! - **High never leaves** the primary. **Low** has the fallback straight away where the kind allows it.
 //! - A job that has left and is refused there as well waits for its first model, in its place of the order.
 //!
@@ -70,7 +70,7 @@ pub enum Move {
         /// Whether the job would rather leave than wait for it.
         may_leave: bool,
     },
-    /// Wait here for that long, then [`Ladder::paused`].
+    /// Wait here for that long, then [`Ladder::start`] again.
     Pause(Duration),
     /// Wait in the queue; no attempt is used up.
     Hold(Held),
@@ -112,7 +112,7 @@ impl Ladder {
         self.first
     }
 
-    /// The first rung.
+    /// The first rung, also once more.
     #[must_use]
     pub const fn start(&self) -> Move {
         Move::Ask { tier: self.first, may_leave: self.may_leave }
@@ -165,12 +165,6 @@ impl Ladder {
         }
         (self.first, self.left, self.may_leave, self.refusal) = (Tier::Primary, None, false, None);
         Some(self.start())
-    }
-
-    /// The pause is over.
-    #[must_use]
-    pub const fn paused(&self) -> Move {
-        self.start()
     }
 
     /// Why the job's call goes to the fallback.
@@ -259,7 +253,7 @@ mod tests {
         let mut ladder = Ladder::new(Priority::Medium, true);
         let Move::Pause(pause) = overloaded(&mut ladder, &waits(0)) else { panic!("no pause") };
         assert!((1_500..=2_500).contains(&pause.as_millis()));
-        assert_eq!(ladder.paused(), MAY_LEAVE);
+        assert_eq!(ladder.start(), MAY_LEAVE);
         assert_eq!(overloaded(&mut ladder, &waits(0)), FALLBACK);
         assert_eq!(ladder.downgrade(), Some(Downgrade::Overloaded));
         assert_eq!(overloaded(&mut ladder, &waits(0)), Move::End, "three calls were one attempt");

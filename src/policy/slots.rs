@@ -13,14 +13,14 @@
 //!   (`full`), places come one by one, `call / full` apart.
 //! - **Eagerness.** Jobs are woken twice as fast as that, and those far behind faster still, as if the upstream were to bear
 //!   twice as much every ten calls' time: `full` is only what has been seen, and who sleeps cannot be told that it has become
-//!   more. A job that wakes in vain costs a delivery, a permit that nobody wants throughput; and who wakes early finds his place
-//!   nearer each time.
+//!   more. A job that wakes in vain costs a delivery, a permit that nobody wants throughput; and who wakes early finds his
+//!   place nearer each time.
 //! - **Rank.** A job that wakes and is refused shows its ticket, and is placed by it again: those behind it stay behind it. In a
 //!   long outage only the head of the order wakes once per cooldown; the rest sleeps on.
-//! - **The head** is the lowest number that has not been granted; those ahead of their turn that have been are remembered, and do not
-//!   count as places. A number whose job has left (cancelled, gone to another model) would hold the head for ever: once more
-//!   than a hundred behind it have been granted, it is passed over. If it is there after all, it is the first. Once everyone who
-//!   was told to sleep must be awake, the order is empty.
+//! - **The head** is the lowest number that has not been granted; those ahead of their turn that have been are remembered, and do
+//!   not count as places. A number whose job has left (cancelled, gone to another model) would hold the head for ever: once
+//!   more than a hundred behind it have been granted, it is passed over. If it is there after all, it is the first. Once
+//!   everyone who was told to sleep must be awake, the order is empty.
 //! - **Priorities** have an order each. While several wait, each is served at its share of the rate; alone, at all of it.
 //!
 //! The state is a hundred numbers per priority at most, whatever the backlog.
