@@ -433,7 +433,7 @@ mod tests {
           "call": { "total_seconds": 480, "headers_seconds": 60, "idle_seconds": 60 },
           "breaker": { "window_seconds": 60, "minimum_calls": 10, "failure_rate_percent": 50, "confidence_z": 3.0,
             "consecutive_failures": 5, "consecutive_seconds": 20, "consecutive_hard": 15,
-            "open_seconds": 90, "open_jitter_percent": 20, "probe_lease_seconds": 120 },
+            "open_seconds": 45, "open_jitter_percent": 20, "probe_lease_seconds": 120 },
           "backoff": { "rate_limited": { "base_ms": 1000, "cap_ms": 30000, "jitter": "equal" },
             "overloaded": { "base_ms": 2000, "cap_ms": 120000, "jitter": "full" },
             "transient": { "base_ms": 1000, "cap_ms": 60000, "jitter": "full" } },

@@ -32,6 +32,7 @@ use crate::policy::ladder::{Ladder, Move, Tier};
 use crate::policy::priority::Priority;
 use crate::policy::rate_limits::RateLimits;
 use crate::policy::settings::BackoffSettings;
+use crate::policy::slots::Ticket;
 use crate::policy::time::{Timestamp, millis, whole_seconds};
 use crate::policy::unguarded::Unguarded;
 
@@ -112,6 +113,8 @@ pub struct Delivery<'a> {
     ladder: Ladder,
     /// Which gate was asked last, and with what.
     asked: (Tier, Asking),
+    /// The job's place in the order of the first model's gate.
+    ticket: Option<Ticket>,
     call: Option<Call>,
     failed_calls: Vec<FailedCall>,
     last_failure: Option<Failure>,
@@ -140,6 +143,7 @@ impl<'a> Delivery<'a> {
             claimed_at: now,
             ladder,
             asked: (Tier::Primary, Asking::default()),
+            ticket: claimed.ticket,
             call: None,
             failed_calls: Vec::new(),
             last_failure: None,
@@ -171,6 +175,9 @@ impl<'a> Delivery<'a> {
             Decision::Granted(permit) => self.call(Some(permit), false, now),
             Decision::Probe(permit) => self.call(Some(permit), true, now),
             Decision::NotBefore(held) => {
+                if self.asked.0 == self.ladder.first() {
+                    self.ticket = held.ticket.or(self.ticket);
+                }
                 let next = self.ladder.refused(held);
                 self.follow(next, now, rng)
             }
@@ -274,7 +281,7 @@ impl<'a> Delivery<'a> {
                 let asking = Asking {
                     priority: self.claimed.priority,
                     may_leave,
-                    ticket: self.claimed.ticket.filter(|_| tier == self.ladder.first()),
+                    ticket: self.ticket.filter(|_| tier == self.ladder.first()),
                     again: self.claimed.dwell_ms.is_none() || !self.failed_calls.is_empty(),
                     dwell_ms: self.claimed.dwell_ms.filter(|_| self.failed_calls.is_empty()),
                 };

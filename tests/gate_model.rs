@@ -1,5 +1,5 @@
 //! The gate against a naive reference: a breaker that remembers every call it ever heard of and works each answer out from
-//! that list and the rules as design.md states them. No buckets, no counters, no state to load or store.
+//! that list and the rules as the modules state them. No buckets, no counters, no state to load or store.
 //!
 //! Only what the reference knows is compared: who is granted, who probes, who is refused and why, how the breaker moves, and
 //! which permits live. Holds and the in-flight limit have tables of their own; where the limit refuses, the reference only
@@ -51,11 +51,14 @@ fn settings() -> GateSettings {
 
 #[derive(Clone, Debug)]
 struct Call {
+    granted: u64,
     lease_ends: u64,
     /// When first content came.
     content: Option<u64>,
-    /// It is not on its way any more.
-    over: bool,
+    /// It is not on its way any more: how many had been granted by then.
+    over: Option<usize>,
+    /// It is over, and was not answered.
+    refused: bool,
 }
 
 /// How the breaker moved, and when: the present state is the last one's.
@@ -69,20 +72,25 @@ struct Era {
     heard: Vec<(u64, usize, bool)>,
 }
 
+#[derive(Clone)]
 struct Reference {
     calls: Vec<Call>,
     era: Era,
     probe: Option<usize>,
+    /// Calls from this one on were granted since the last trip.
+    since_trip: usize,
+    /// How many were being answered at once, and when that was seen, since the last trip.
+    served: Vec<(u64, usize)>,
 }
 
 impl Reference {
     fn new() -> Self {
         let era = Era { state: State::Closed, since: 0, first_call: 0, heard: Vec::new() };
-        Self { calls: Vec::new(), era, probe: None }
+        Self { calls: Vec::new(), era, probe: None, since_trip: 0, served: Vec::new() }
     }
 
     fn lives(&self, call: usize, now: u64) -> bool {
-        self.calls.get(call).is_some_and(|it| !it.over && it.lease_ends > now)
+        self.calls.get(call).is_some_and(|it| it.over.is_none() && it.lease_ends > now)
     }
 
     fn probing(&self, now: u64) -> bool {
@@ -91,6 +99,35 @@ impl Reference {
 
     fn enter(&mut self, state: State, now: u64) {
         self.era = Era { state, since: now, first_call: self.calls.len(), heard: Vec::new() };
+    }
+
+    fn trip(&mut self, now: u64) {
+        self.enter(State::Open, now);
+        (self.since_trip, self.served) = (self.calls.len(), Vec::new());
+    }
+
+    /// How many were answered at once when this call was granted, as far as is known by now: it, and those that were on their
+    /// way then and have not been refused since.
+    fn together(&self, call: usize) -> usize {
+        let granted = self.calls[call].granted;
+        let beside = self.calls[self.since_trip..call]
+            .iter()
+            .filter(|other| other.lease_ends > granted && other.over.is_none_or(|by| by > call) && !other.refused);
+        beside.count() + 1
+    }
+
+    /// How many have come to content, or have been on their way for longer than that.
+    fn lasting(&self, than: u64, now: u64) -> usize {
+        let lasts = |call: &usize| self.calls[*call].content.is_some() || now - self.calls[*call].granted > than;
+        (self.since_trip..self.calls.len()).filter(|&call| self.lives(call, now)).filter(lasts).count()
+    }
+
+    /// Whether enough others are being answered, of the most in this half-minute and the one before.
+    fn is_answering(&self, refusal: u64, now: u64) -> bool {
+        let answered = self.lasting(refusal, now);
+        let recent = self.served.iter().filter(|(at, _)| now / 30_000 - at / 30_000 <= 1);
+        let most = recent.map(|(_, served)| *served).max().unwrap_or(0);
+        answered > 0 && answered * 5 >= most * 2
     }
 
     /// `Ok(true)`: probe.
@@ -108,7 +145,7 @@ impl Reference {
             self.probe = Some(self.calls.len());
         }
         let lease = if probes { PROBE_LEASE_MS } else { LEASE_MS };
-        self.calls.push(Call { lease_ends: now + lease, content: None, over: false });
+        self.calls.push(Call { granted: now, lease_ends: now + lease, content: None, over: None, refused: false });
         Ok(probes)
     }
 
@@ -136,6 +173,9 @@ impl Reference {
             return;
         }
         self.calls[call].content = Some(now);
+        if call >= self.since_trip {
+            self.served.push((now, self.together(call)));
+        }
         if !self.evidence(call) {
             return;
         }
@@ -153,24 +193,27 @@ impl Reference {
         if matches!(report, Report::Success | Report::Failure { after_content: true, .. }) {
             self.content(call, now);
         }
-        self.calls[call].over = true;
-        let Report::Failure { cause: Cause::Overloaded | Cause::ServerError, after_content: false, .. } = report else {
-            return;
-        };
-        if !self.evidence(call) || self.calls[call].content.is_some() {
+        self.calls[call].over = Some(self.calls.len());
+        let Report::Failure { cause, after_content: false, .. } = report else { return };
+        if self.calls[call].content.is_some() {
             return;
         }
-        if self.era.state == State::HalfOpen {
-            self.enter(State::Open, now);
-        } else {
+        self.calls[call].refused = true;
+        let (closed, overload) = (self.era.state == State::Closed, cause == Cause::Overloaded);
+        let refusal = now - self.calls[call].granted;
+        if self.evidence(call) && matches!(cause, Cause::Overloaded | Cause::ServerError) {
             self.era.heard.push((now, call, false));
-            if self.trips(call, now) {
-                self.enter(State::Open, now);
+            let answered = overload && self.is_answering(refusal, now);
+            if !closed || self.trips(call, answered, now) {
+                return self.trip(now);
             }
+        }
+        if overload && closed && call >= self.since_trip {
+            self.served.push((now, self.lasting(refusal * 3, now)));
         }
     }
 
-    fn trips(&self, failing: usize, now: u64) -> bool {
+    fn trips(&self, failing: usize, answered: bool, now: u64) -> bool {
         let heard = &self.era.heard;
         let undecided = |from: usize| {
             (from.max(self.era.first_call)..=failing)
@@ -198,7 +241,7 @@ impl Reference {
         let first = run.iter().map(|(_, call)| *call).min().unwrap_or(0);
         let clear = undecided(first) * 8 <= run.len();
         let lasted = run.first().is_some_and(|(at, _)| now - at >= IN_A_ROW_MS);
-        rate || (clear && (run.len() >= HARD || run.len() >= IN_A_ROW && lasted))
+        rate || (clear && (run.len() >= HARD && !answered || run.len() >= IN_A_ROW && lasted))
     }
 }
 
@@ -246,7 +289,7 @@ proptest! {
             let now = Timestamp::from_millis(ms);
             // One of the last calls that are on their way by what they know themselves; now and then any of the last.
             let named = |ago: usize| {
-                let mut open = (0..permits.len()).rev().filter(|&call| ago >= 4 || !reference.calls[call].over);
+                let mut open = (0..permits.len()).rev().filter(|&call| ago >= 4 || reference.calls[call].over.is_none());
                 open.nth(ago % 4).map(|call| (call, permits[call]))
             };
             match event {
@@ -311,6 +354,10 @@ fn the_reference_trips_by_each_rule_and_probes() {
         hard.ask(0).unwrap();
         hard.report(hard.calls.len() - 1, Report::Success, 0);
     }
+    let mut full = hard.clone();
+    full.ask(0).unwrap();
+    full.content(40, 0);
+    assert_eq!([(); 9].map(|()| fails(&mut full, 1)), [false; 9], "it is answering one, and that is all it ever did");
     assert_eq!([1, 2, 3, 4, 5, 6].map(|ms| fails(&mut hard, ms)), [false, false, false, false, false, true]);
     assert_eq!(hard.ask(5_005), Err(HoldReason::BreakerOpen));
     assert_eq!(hard.ask(5_006), Ok(true));

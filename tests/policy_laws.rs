@@ -324,7 +324,7 @@ proptest! {
     #[test]
     fn a_lone_job_is_refused_at_every_moment_before_the_announced_one_and_served_exactly_at_it(
         seed: u64,
-        asks_after_ms in 0_u64..60_000,
+        asks_after_ms in 0_u64..36_000,
         early_ms in 1_u64..10_000,
         asked_to_wait in prop::option::of(1_u64..600_000),
     ) {

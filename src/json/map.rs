@@ -89,6 +89,15 @@ impl<K: Ord, V> Map<K, V> {
         self.0.iter_mut().map(|(_, value)| value)
     }
 
+    /// Every value after that of `key`.
+    pub fn values_after_mut(&mut self, key: &K) -> impl Iterator<Item = &mut V>
+    where
+        K: Ord,
+    {
+        let first = self.0.partition_point(|(other, _)| other <= key);
+        self.0.iter_mut().skip(first).map(|(_, value)| value)
+    }
+
     /// Every value.
     pub fn values(&self) -> impl Iterator<Item = &V> {
         self.0.iter().map(|(_, value)| value)

@@ -23,7 +23,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::answer::PermitId;
-use super::evidence::Evidence;
+use super::evidence::{Evidence, Others};
 use super::forced::Side;
 use super::settings::BreakerSettings;
 use super::time::Timestamp;
@@ -178,15 +178,14 @@ impl Breaker {
     pub fn fail(
         &mut self,
         permit: Option<PermitId>,
-        newest: PermitId,
-        undecided: impl Fn(PermitId) -> u32,
+        others: &Others<impl Fn(PermitId) -> u32>,
         now: Timestamp,
         rng: &mut fastrand::Rng,
         settings: &BreakerSettings,
     ) -> Option<Transition> {
         match self.phase {
             Phase::Closed => {
-                let why = self.evidence.fail(permit, newest, undecided, now, settings)?;
+                let why = self.evidence.fail(permit, others, now, settings)?;
                 Some(self.open(why, now, rng, settings))
             }
             Phase::HalfOpen { probe } if probe.is_some() && probe == permit => {
@@ -280,9 +279,8 @@ mod tests {
         }
 
         fn fail_as(&mut self, permit: Option<PermitId>, ms: u64, undecided: u32) -> Option<Why> {
-            self.breaker
-                .fail(permit, PermitId(self.permits), |_| undecided, at(ms), &mut self.rng, &self.settings)
-                .map(|transition| transition.why)
+            let others = Others { newest: PermitId(self.permits), undecided: |_| undecided, answered: false };
+            self.breaker.fail(permit, &others, at(ms), &mut self.rng, &self.settings).map(|transition| transition.why)
         }
     }
 
@@ -325,13 +323,13 @@ mod tests {
     }
 
     #[test]
-    fn the_cooldown_is_90_seconds_give_or_take_a_fifth_and_drawn_anew_each_time() {
+    fn the_cooldown_is_45_seconds_give_or_take_a_fifth_and_drawn_anew_each_time() {
         let mut seen = Vec::new();
         let mut bench = Bench::half_open();
         for _ in 0..50 {
             bench.fail_as(Some(PermitId(100)), 300_000, 0);
             let cooldown = bench.breaker.cooldown(at(300_000)).unwrap();
-            assert!((72..=108).contains(&cooldown.as_secs()), "{cooldown:?}");
+            assert!((36..=54).contains(&cooldown.as_secs()), "{cooldown:?}");
             seen.push(cooldown);
             bench.breaker.begin_probe(PermitId(100), at(500_000));
         }

@@ -6,14 +6,17 @@
 //!    `failure_rate_percent`: ten failures of ten, or 77 of 120.
 //! 2. `failures_over_time`: `consecutive_failures` in a row that span `consecutive_seconds`. Low traffic's rule. The run
 //!    itself must have lasted that long: after an idle hour "no success for 20 s" is true of any first failure.
-//! 3. `failures_in_a_row`: `consecutive_hard` in a row, however fast: a sudden outage under a window full of successes.
+//! 3. `failures_in_a_row`: `consecutive_hard` in a row, however fast: a sudden outage under a window full of successes. It
+//!    does not speak while the upstream is answering others ([`InFlight::is_answering`](super::inflight::InFlight)): when its
+//!    capacity is halved under forty calls, or a slow start has gone too far, everything new is refused until enough of the
+//!    old has ended. That is full, not gone; the in-flight limit is the answer, and in an outage the others end as well.
 //!
 //! **Failures are faster than successes.** A 529 takes milliseconds, a first token seconds, and judging calls in the order in
 //! which they end misleads both ways. In a brown-out the failures of a burst all arrive before its first success, and each
 //! leaves room for another call: of eight slots at 40 % some five fail before any could have succeeded. In an outage, calls
 //! that began before it go on succeeding. So calls are judged in the order in which they *began*: a success breaks the run of
 //! failures only if its call began within the run, and calls that began no later than the failing one and have not failed
-//! (`undecided`) are counted with rule 1's calls, and must be few (an eighth of the run's failures) in rules 2 and 3.
+//! ([`Others`]) are counted with rule 1's calls, and must be few (an eighth of the run's failures) in rules 2 and 3.
 //!
 //! **What counts**, only before first content: overload, 5xx, broken connection, no headers in time. Not 429, not 4xx, not what
 //! comes after content; first content is a success.
@@ -63,6 +66,17 @@ struct Run {
 
 json::object!(Run { failures, since, first });
 
+/// What is known of the other calls when one fails.
+#[derive(Clone, Copy, Debug)]
+pub struct Others<F> {
+    /// The one that began last.
+    pub newest: PermitId,
+    /// How many that began from the given one on, and no later than the failing one, have neither failed nor come to content.
+    pub undecided: F,
+    /// Whether it is overload, and enough others are being answered meanwhile: the upstream is there, and full.
+    pub answered: bool,
+}
+
 impl Evidence {
     /// What the window holds.
     #[must_use]
@@ -78,26 +92,31 @@ impl Evidence {
         }
     }
 
-    /// A call failed for a reason that counts; the rule that trips, if one does. `undecided` says how many calls that began
-    /// from the given one on, and no later than the failing one, have neither failed nor come to content. Permits count up,
-    /// so they tell who began first; a call without one is taken to have begun last, as `newest`.
+    /// A call failed for a reason that counts; the rule that trips, if one does. Permits count up, so they tell who began
+    /// first; a call without one is taken to have begun last.
     pub fn fail(
         &mut self,
         permit: Option<PermitId>,
-        newest: PermitId,
-        undecided: impl Fn(PermitId) -> u32,
+        others: &Others<impl Fn(PermitId) -> u32>,
         now: Timestamp,
         settings: &BreakerSettings,
     ) -> Option<Why> {
         self.window.fail(length(settings), now);
-        let began = permit.unwrap_or(newest);
+        let began = permit.unwrap_or(others.newest);
         let first = self.run.first.map_or(began, |first| first.min(began));
         let since = if self.run.failures == 0 { now } else { self.run.since.min(now) };
         self.run = Run { failures: self.run.failures.saturating_add(1), since, first: Some(first) };
-        self.trips(undecided(PermitId(0)), undecided(first), now, settings)
+        let undecided = [PermitId(0), first].map(&others.undecided);
+        self.trips(undecided, others.answered, now, settings)
     }
 
-    fn trips(&self, undecided: u32, in_run: u32, now: Timestamp, settings: &BreakerSettings) -> Option<Why> {
+    fn trips(
+        &self,
+        [undecided, in_run]: [u32; 2],
+        answered: bool,
+        now: Timestamp,
+        settings: &BreakerSettings,
+    ) -> Option<Why> {
         let (counts, run) = (self.window.counts(now), self.run);
         let surely =
             wilson_lower_bound(counts.failures, counts.calls().saturating_add(undecided), settings.confidence_z);
@@ -107,7 +126,7 @@ impl Evidence {
             Some(Why::FailureRate)
         } else if in_a_row(settings.consecutive_failures) && lasted {
             Some(Why::FailuresOverTime)
-        } else if in_a_row(settings.consecutive_hard) {
+        } else if !answered && in_a_row(settings.consecutive_hard) {
             Some(Why::FailuresInARow)
         } else {
             None
@@ -155,7 +174,14 @@ mod tests {
         }
 
         fn fail_as(&mut self, permit: Option<PermitId>, ms: u64, undecided: u32) -> Option<Why> {
-            self.evidence.fail(permit, PermitId(self.permits), |_| undecided, at(ms), &self.settings)
+            self.fail_beside(permit, ms, undecided, false)
+        }
+    }
+
+    impl Bench {
+        fn fail_beside(&mut self, permit: Option<PermitId>, ms: u64, undecided: u32, answered: bool) -> Option<Why> {
+            let others = Others { newest: PermitId(self.permits), undecided: |_| undecided, answered };
+            self.evidence.fail(permit, &others, at(ms), &self.settings)
         }
     }
 
@@ -204,6 +230,29 @@ mod tests {
             [0, 9_000, 18_000, 27_000, 36_000].into_iter().all(|ms| bench.fail(ms, 1).is_none()),
             "one is undecided"
         );
+    }
+
+    #[test]
+    fn rule_3_does_not_speak_while_others_are_answered_and_the_others_do() {
+        let full_window = || {
+            let mut bench = Bench::default();
+            (0..40).for_each(|call| bench.succeed(call));
+            bench
+        };
+        let fails = |bench: &mut Bench, ms, answered| {
+            let permit = bench.permit();
+            bench.fail_beside(permit, ms, 0, answered)
+        };
+        let mut bench = full_window();
+        assert!((0..19).all(|ms| fails(&mut bench, 100 + ms, true).is_none()));
+        assert_eq!(fails(&mut bench, 200, false), Some(Why::FailuresInARow), "they have ended");
+
+        let mut bench = full_window();
+        assert_eq!([0, 1, 2, 3].map(|call| fails(&mut bench, 100 + call, true)), [None; 4]);
+        assert_eq!(fails(&mut bench, 20_100, true), Some(Why::FailuresOverTime));
+
+        let mut bench = Bench::default();
+        assert_eq!((0..10).map(|ms| fails(&mut bench, ms, true)).last(), Some(Some(Why::FailureRate)));
     }
 
     #[test]

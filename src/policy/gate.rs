@@ -42,12 +42,13 @@ use super::breaker::{Breaker, Stand};
 use super::cause::{Cause, Class};
 use super::degraded::Degraded;
 use super::dwell::Dwell;
-use super::evidence;
+use super::evidence::{self, Others};
 use super::forced::{Forced, Order, Side};
 use super::hold::{HoldStand, Holds};
 use super::hour_log::HourLog;
-use super::inflight::{InFlight, Permit};
+use super::inflight::InFlight;
 use super::pacer::Pacer;
+use super::permits::Permit;
 use super::rate_limits::RateLimits;
 use super::settings::{BackoffSettings, GateSettings};
 use super::slots::{Ramp, Slots};
@@ -108,7 +109,7 @@ impl Gate {
         if let Some(dwell_ms) = asking.dwell_ms {
             self.dwell.note(Duration::from_millis(dwell_ms), settings.long_wait(), now);
         }
-        let permit = self.in_flight.grant(asking.priority, lease, now);
+        let permit = self.in_flight.permits.grant(asking.priority, lease, now);
         if hold == HoldStand::MayTry {
             self.holds.begin_try(permit);
         }
@@ -123,7 +124,7 @@ impl Gate {
     pub fn renew(&mut self, permit: PermitId, now: Timestamp, settings: &GateSettings) -> bool {
         self.expire(now, settings);
         let lease = self.lease(permit, settings);
-        self.in_flight.renew(permit, lease, now)
+        self.in_flight.permits.renew(permit, lease, now)
     }
 
     /// First content has come: the breaker has its success, the probe and the try are decided, the buckets count down (B4).
@@ -141,7 +142,7 @@ impl Gate {
 
     fn arrive(&mut self, permit: PermitId, now: Timestamp, settings: &GateSettings) -> Option<Transition> {
         self.expire(now, settings);
-        let live = self.in_flight.get(permit)?;
+        let live = self.in_flight.permits.get(permit)?;
         if live.content {
             return None;
         }
@@ -167,7 +168,7 @@ impl Gate {
             None if came => self.succeed(None, Standing::Current, now, settings),
             _ => None,
         };
-        let live = permit.and_then(|id| self.in_flight.release(id));
+        let live = permit.and_then(|id| self.in_flight.permits.release(id, now));
         let mut verdict = match report {
             Report::Success => {
                 if let Some(live) = live {
@@ -241,7 +242,7 @@ impl Gate {
                 None => self.breaker.cooldown(now).map(whole_seconds),
             },
             probe_in_flight: self.breaker.probe().is_some(),
-            in_flight: self.in_flight.live(now),
+            in_flight: self.in_flight.permits.live(now),
             in_flight_limit: self.in_flight.limit(&settings.pace),
             held: self.slots.count(now),
             degraded: self.degraded.is_degraded(&settings.degraded),
@@ -293,8 +294,8 @@ impl Gate {
         // Who is far behind in the order does not overtake the others, unless there is room for all.
         let place = self.slots.place(asking.priority, asking.ticket, now);
         let is_behind = !asking.again && place > self.reach(settings) && !self.in_flight.has_room(&settings.pace);
-        if is_behind || self.in_flight.is_full(asking.priority, waits, &settings.pace) {
-            let slot = self.in_flight.call() / self.in_flight.limit(&settings.pace);
+        if is_behind || self.in_flight.is_full(asking.priority, waits, now, &settings.pace) {
+            let slot = self.in_flight.slot(&settings.pace);
             return Some(self.hold(asking, slot, HoldReason::InFlightLimit, now, settings));
         }
         None
@@ -317,7 +318,9 @@ impl Gate {
         let ramp = self.ramp(reason, now, settings);
         let slow = self.dwell.is_slow(now);
         if asking.may_leave {
-            let after = self.slots.look_ahead(asking.priority, until, &ramp, now);
+            // What the rate alone makes long is no reason.
+            let slots = Ramp { gap: Duration::ZERO, ..ramp };
+            let after = self.slots.look_ahead(asking.priority, until, &slots, now);
             if reason.is_overload() || (reason == HoldReason::InFlightLimit && after > settings.long_wait()) {
                 return Held { leave: true, slow, ..Held::new(after, reason) };
             }
@@ -374,21 +377,27 @@ impl Gate {
         let class = call.cause.class();
         let asked = call.retry_after.filter(|wait| !wait.is_zero());
         let was_closed = self.breaker.state() == State::Closed;
+        let overload = class == Class::Overload && !call.after_content;
+        let refusal = call.live.map_or(Duration::MAX, |live| now.since(live.granted));
+        let unserved = call.permit.filter(|_| call.standing == Standing::Current && !call.after_content);
+        if let Some(id) = unserved {
+            self.in_flight.permits.unserved(id);
+        }
+        let answered = overload && self.in_flight.is_answering(refusal, now);
         let may_trip = call.standing == Standing::Current && self.forced_to() != Some(Side::Closed);
         let transition = (may_trip && !call.after_content && evidence::counts(call.cause))
             .then(|| {
-                let newest = self.in_flight.newest();
-                let undecided = |from| self.in_flight.undecided(from, call.permit.unwrap_or(newest));
-                self.breaker.fail(call.permit, newest, undecided, now, rng, &settings.breaker)
+                let newest = self.in_flight.permits.newest();
+                let undecided = |from| self.in_flight.permits.undecided(from, call.permit.unwrap_or(newest));
+                let others = Others { newest, undecided, answered };
+                self.breaker.fail(call.permit, &others, now, rng, &settings.breaker)
             })
             .flatten();
         if transition.is_some() {
             self.in_flight.trip();
         }
-        let overload = class == Class::Overload && !call.after_content;
         let steady = call.standing == Standing::Current && was_closed && transition.is_none();
         if overload && steady {
-            let refusal = call.live.map_or(Duration::MAX, |live| now.since(live.granted));
             self.in_flight.cut(refusal, now, &settings.pace);
         }
         if overload && call.standing == Standing::Current {
@@ -437,7 +446,7 @@ impl Gate {
                 self.end_force(Why::OverrideEnded, ends_at);
             }
         }
-        for permit in self.in_flight.expire(settings.lease().max(settings.probe_lease()), now) {
+        for permit in self.in_flight.permits.expire(settings.lease().max(settings.probe_lease()), now) {
             self.breaker.free(permit);
             self.holds.free(permit, now);
         }

@@ -1,28 +1,25 @@
-//! How many calls may be on their way at once, and who holds which permit.
-//!
-//! A permit is a lease: its holder renews it, and one whose holder died is free again when the lease ends. Leases are counted
-//! rather than starts and ends, because an end can be lost, and a counter that missed one never comes down again.
+//! How many calls may be on their way at once, and for whom.
 //!
 //! **The limit** is learnt, since nobody tells what the platform bears today:
 //! - it starts at `start_in_flight` (8), after a trip at 1;
 //! - it rises by one per success while it is in use (at least half of it), which doubles it per window of as many successes as
 //!   it is high (slow start);
 //! - an overload cuts it to 0.7, at most once per latency, because those that were sent together are refused together and say
-//!   one thing; but never below the most calls that were being answered at the same time in the last minute: so many the
-//!   upstream has just been seen to bear. (A call is being answered when it has come to content, or has outlived the refused
-//!   one three times over: refusals are quick.) In a brown-out, which fewer calls would not end, nothing is cut; where the
+//!   one thing; but never below the most calls that were being answered together in the last minute: so many the upstream has
+//!   just been seen to bear. An upstream that is full is found to the call that way: the one that was too many is refused, and
+//!   the limit is what was answered beside it. In a brown-out, which fewer calls would not end, nothing is cut; where the
 //!   floor is still too many, the limit is eased: [`super::easing`] tells which it is;
 //! - after a cut it feels its way ([`super::careful`]);
 //! - an acceleration 429 says that the ramp itself is too steep: for ten minutes there is no doubling, and each step takes four
 //!   times as long.
 //!
 //! **Shares.** Under pressure each priority can count on its part of the limit (60, 30, 10 %): a free slot is not given to who
-//! has his share already while others, who are asleep for want of one, have not. Without pressure anyone may have all of it.
-//! High goes further: within its share it is served at once, even if the others have filled the limit, and they wait until it
-//! fits again.
+//! has his share already while others, who are asleep for want of one, have not. Beyond the shares the more urgent come first:
+//! who has more than his share leaves them the last free slot. Without pressure anyone may have all of it. Where no slot
+//! has become free for two seconds (few calls, long ones, or permits of the dead) high goes further: within its share it is served
+//! at once, even if the others have filled the limit, and they wait until it fits again.
 //!
-//! Stragglers, granted before a trip, do not use up the slow start's limit: they are being served, and say nothing about how
-//! many more may come.
+//! Stragglers, granted before a trip, do not use up the slow start's limit.
 
 use std::time::Duration;
 
@@ -30,33 +27,18 @@ use super::answer::PermitId;
 use super::careful::Careful;
 use super::durations::Durations;
 use super::easing::Easing;
+use super::permits::{Permit, Permits};
 use super::priority::Priority;
 use super::served::Served;
 use super::settings::{MAX_IN_FLIGHT, PaceSettings};
 use super::time::Timestamp;
-use crate::json::{self, Map};
-
-/// One call on its way. Short names and left-out defaults: there may be hundreds, and the state is one value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Permit {
-    /// When it was granted.
-    pub granted: Timestamp,
-    expires: Timestamp,
-    /// For whom.
-    pub priority: Priority,
-    /// Whether first content has come.
-    pub content: bool,
-    /// Whether it was granted before a trip.
-    pub straggler: bool,
-}
-
-json::object!(Permit { granted as "g", expires as "e", priority as "p" = Priority::default(), content as "c" = false, straggler as "s" = false });
+use crate::json;
 
 /// The permits and the limit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InFlight {
-    permits: Map<PermitId, Permit>,
-    last_id: u64,
+    /// Who has a permit.
+    pub permits: Permits,
     /// Nothing learnt yet: the start.
     limit: Option<u32>,
     /// What the upstream bore, as far as is known.
@@ -70,7 +52,7 @@ pub struct InFlight {
     durations: Durations,
 }
 
-json::object!(default InFlight { permits, last_id, limit, full, careful, easing, accelerated_until, last_cut, served, durations });
+json::object!(default InFlight { permits, limit, full, careful, easing, accelerated_until, last_cut, served, durations });
 
 impl InFlight {
     /// How many calls may be in flight.
@@ -84,12 +66,6 @@ impl InFlight {
         self.limit.unwrap_or(settings.start_in_flight).clamp(1, settings.max())
     }
 
-    /// How many there are, stragglers included.
-    #[must_use]
-    pub fn live(&self, now: Timestamp) -> u32 {
-        count(self.permits.values().filter(|permit| permit.expires > now))
-    }
-
     /// What the upstream bore, as far as is known: what the limit comes to without a new cut.
     #[must_use]
     pub fn full(&self, settings: &PaceSettings) -> Option<u32> {
@@ -99,97 +75,54 @@ impl InFlight {
 
     /// Whether there is no slot for one more of this priority. `waits`: whether others of a priority are asleep for one.
     #[must_use]
-    pub fn is_full(&self, priority: Priority, waits: impl Fn(Priority) -> bool, settings: &PaceSettings) -> bool {
-        let (limit, current) = (self.limit(settings), self.current());
-        let own = |priority: Priority| {
-            count(self.permits.values().filter(|permit| !permit.straggler && permit.priority == priority))
-        };
-        let share = |priority: Priority| (limit * priority.share_percent()).div_ceil(100);
-        if self.permits.len() >= MAX_IN_FLIGHT as usize {
+    pub fn is_full(
+        &self,
+        priority: Priority,
+        waits: impl Fn(Priority) -> bool,
+        now: Timestamp,
+        settings: &PaceSettings,
+    ) -> bool {
+        let (limit, current) = (self.limit(settings), self.permits.current());
+        if self.permits.stored() >= MAX_IN_FLIGHT {
             return true;
         }
-        let has_share = own(priority) >= share(priority);
+        let share = |priority: Priority| (limit * priority.share_percent()).div_ceil(100);
+        let missing = |priority: Priority| share(priority).saturating_sub(self.permits.current_of(priority));
+        let has_share = missing(priority) == 0;
         if current >= limit {
-            return has_share || priority != Priority::High;
+            return has_share || priority != Priority::High || self.permits.freed_ago(now) < SOON;
         }
         let others = Priority::ALL.into_iter().filter(|other| *other != priority && waits(*other));
-        let reserved: u32 = others.map(|other| share(other).saturating_sub(own(other))).sum();
-        has_share && limit - current <= reserved
+        let reserved: u32 = others.clone().map(missing).sum();
+        let yields = others.into_iter().any(|other| other < priority);
+        has_share && limit - current <= reserved + u32::from(yields)
+    }
+
+    /// How long until one of the calls on their way makes room for another, about.
+    #[must_use]
+    pub fn slot(&self, settings: &PaceSettings) -> Duration {
+        self.call() / self.limit(settings)
     }
 
     /// Whether more than a twentieth of the limit is not used.
     #[must_use]
     pub fn has_room(&self, settings: &PaceSettings) -> bool {
-        self.current() * 20 < self.limit(settings) * 19
-    }
-
-    /// Grants a permit, whatever the limit.
-    pub fn grant(&mut self, priority: Priority, lease: Duration, now: Timestamp) -> PermitId {
-        self.last_id = self.last_id.saturating_add(1);
-        let permit = Permit { granted: now, expires: now + lease, priority, content: false, straggler: false };
-        self.permits.insert(PermitId(self.last_id), permit);
-        PermitId(self.last_id)
-    }
-
-    /// The permit, if its lease has not ended.
-    #[must_use]
-    pub fn get(&self, id: PermitId) -> Option<Permit> {
-        self.permits.get(&id).copied()
-    }
-
-    /// Lets the lease run anew; false if it has ended.
-    pub fn renew(&mut self, id: PermitId, lease: Duration, now: Timestamp) -> bool {
-        self.permits.get_mut(&id).map(|permit| permit.expires = now + lease).is_some()
-    }
-
-    /// Takes the permit back.
-    pub fn release(&mut self, id: PermitId) -> Option<Permit> {
-        self.permits.remove(&id)
-    }
-
-    /// Takes back every permit whose lease has ended. After a clock ran backwards, none lasts longer than `longest` from now.
-    pub fn expire(&mut self, longest: Duration, now: Timestamp) -> Vec<PermitId> {
-        let mut ended = Vec::new();
-        self.permits.retain(|&id, permit| {
-            permit.expires = permit.expires.min(now + longest);
-            let lives = permit.expires > now;
-            if !lives {
-                ended.push(id);
-            }
-            lives
-        });
-        ended
-    }
-
-    /// How many permits from `from` to `to` have neither failed nor come to content.
-    #[must_use]
-    pub fn undecided(&self, from: PermitId, to: PermitId) -> u32 {
-        let from = from.min(to);
-        let permits = self.permits.iter().filter(|(id, _)| (from..=to).contains(*id)).map(|(_, permit)| permit);
-        count(permits.filter(|permit| !permit.content && !permit.straggler))
-    }
-
-    /// The permit that was granted last.
-    #[must_use]
-    pub const fn newest(&self) -> PermitId {
-        PermitId(self.last_id)
+        self.permits.current() * 20 < self.limit(settings) * 19
     }
 
     /// First content: remembers how long it took, and raises the limit if that is in use.
     pub fn content(&mut self, id: PermitId, now: Timestamp, settings: &PaceSettings) {
-        let Some(permit) = self.permits.get_mut(&id) else { return };
-        permit.content = true;
-        let permit = *permit;
+        let Some(permit) = self.permits.content(id) else { return };
         self.durations.content(now.since(permit.granted));
         if permit.straggler {
             return;
         }
-        let served = count(self.permits.values().filter(|permit| permit.content && !permit.straggler));
+        let served = permit.together();
         self.served.note(served, now);
         self.judge(false, now, settings);
         let limit = self.found(settings).max(served.min(settings.max()));
         self.limit = self.limit.map(|_| limit);
-        if self.current().saturating_mul(2) < limit || self.easing.is_on() {
+        if self.permits.current().saturating_mul(2) < limit || self.easing.is_on() {
             return;
         }
         let times = if self.accelerated_until > now { 4 } else { 1 };
@@ -205,11 +138,16 @@ impl InFlight {
         self.durations.end(now.since(permit.granted));
     }
 
+    /// Whether the upstream, which has refused a call after `refusal`, is answering others: at least two fifths of the most
+    /// that it answered lately.
+    pub fn is_answering(&mut self, refusal: Duration, now: Timestamp) -> bool {
+        let (answered, most) = (self.permits.lasting(refusal, now), self.served.most(now));
+        answered > 0 && answered.saturating_mul(5) >= most.saturating_mul(2)
+    }
+
     /// An overload, after `refusal`: cuts the limit, at most once per latency.
     pub fn cut(&mut self, refusal: Duration, now: Timestamp, settings: &PaceSettings) {
-        let answered = count(self.permits.values().filter(|permit| {
-            !permit.straggler && (permit.content || now.since(permit.granted) > refusal.saturating_mul(OUTLIVED))
-        }));
+        let answered = self.permits.lasting(refusal.saturating_mul(OUTLIVED), now);
         self.served.note(answered, now);
         let most = self.served.most(now);
         if self.easing.scatter(answered, most) {
@@ -248,9 +186,7 @@ impl InFlight {
 
     /// The breaker tripped: all that is on its way belongs to the past, and the next start is slow.
     pub fn trip(&mut self) {
-        for permit in self.permits.values_mut() {
-            permit.straggler = true;
-        }
+        self.permits.outdate();
         self.full = self.full.max(self.limit.filter(|limit| *limit > 1));
         self.easing.forget();
         (self.limit, self.careful, self.served) = (Some(1), None, Served::default());
@@ -267,20 +203,14 @@ impl InFlight {
     pub fn call(&self) -> Duration {
         self.durations.to_end()
     }
-
-    fn current(&self) -> u32 {
-        count(self.permits.values().filter(|permit| !permit.straggler))
-    }
-}
-
-fn count<'a>(permits: impl Iterator<Item = &'a Permit>) -> u32 {
-    u32::try_from(permits.count()).unwrap_or(u32::MAX)
 }
 
 /// For how long an acceleration 429 keeps the ramp flat.
 const ACCELERATION_PAUSE: Duration = Duration::from_secs(600);
 /// A call that has lasted this many times as long as a refusal is no refusal.
 const OUTLIVED: u32 = 3;
+/// Where a slot has become free in that time, the next will soon, and even high jobs wait for it.
+const SOON: Duration = Duration::from_secs(2);
 /// × 0.7.
 const CUT_TENTHS: u32 = 7;
 
@@ -296,8 +226,23 @@ mod tests {
 
     fn fill(in_flight: &mut InFlight, settings: &PaceSettings, now: Timestamp) -> Vec<PermitId> {
         let mut granted = Vec::new();
-        while !in_flight.is_full(Priority::Medium, |_| false, settings) {
-            granted.push(in_flight.grant(Priority::Medium, LEASE, now));
+        while !in_flight.is_full(Priority::Medium, |_| false, now, settings) {
+            granted.push(in_flight.permits.grant(Priority::Medium, LEASE, now));
+        }
+        granted
+    }
+
+    /// How many of a priority are let in, one after the other.
+    fn grant(
+        in_flight: &mut InFlight,
+        priority: Priority,
+        waits: &dyn Fn(Priority) -> bool,
+        settings: &PaceSettings,
+    ) -> usize {
+        let mut granted = 0;
+        while granted < 20 && !in_flight.is_full(priority, waits, at(500), settings) {
+            in_flight.permits.grant(priority, LEASE, at(0));
+            granted += 1;
         }
         granted
     }
@@ -309,7 +254,7 @@ mod tests {
             in_flight.content(id, now + Duration::from_millis(500), settings);
         }
         for &id in &granted {
-            let permit = in_flight.release(id).unwrap();
+            let permit = in_flight.permits.release(id, at(0)).unwrap();
             in_flight.finished(permit, now + Duration::from_secs(1));
         }
         granted.len()
@@ -331,8 +276,8 @@ mod tests {
         in_flight.trip();
         let sizes: Vec<_> = (0..4).map(|_| window(&mut in_flight, &settings, at(0))).collect();
         assert_eq!(sizes, [1, 2, 4, 8]);
-        assert!(before.iter().all(|&id| in_flight.get(id).unwrap().straggler));
-        assert_eq!(in_flight.live(at(0)), 8);
+        assert!(before.iter().all(|&id| in_flight.permits.get(id).unwrap().straggler));
+        assert_eq!(in_flight.permits.live(at(0)), 8);
     }
 
     #[test]
@@ -351,9 +296,9 @@ mod tests {
     fn a_limit_that_is_not_used_does_not_rise() {
         let (mut in_flight, settings) = (InFlight::default(), PaceSettings::default());
         for _ in 0..100 {
-            let id = in_flight.grant(Priority::High, LEASE, at(0));
+            let id = in_flight.permits.grant(Priority::High, LEASE, at(0));
             in_flight.content(id, at(10), &settings);
-            in_flight.release(id);
+            in_flight.permits.release(id, at(0));
         }
         assert_eq!(in_flight.limit(&settings), 8);
     }
@@ -384,29 +329,85 @@ mod tests {
     }
 
     #[test]
-    fn shares_hold_only_under_pressure_and_high_is_served_at_once_within_its_own() {
+    fn shares_hold_only_under_pressure() {
         let settings = PaceSettings { start_in_flight: 10, ..PaceSettings::default() };
-        let grant = |in_flight: &mut InFlight, priority, waits: &dyn Fn(Priority) -> bool| {
-            (0..20)
-                .take_while(|_| {
-                    let fits = !in_flight.is_full(priority, waits, &settings);
-                    if fits {
-                        in_flight.grant(priority, LEASE, at(0));
-                    }
-                    fits
-                })
-                .count()
-        };
         let mut in_flight = InFlight::default();
-        assert_eq!(grant(&mut in_flight, Priority::Low, &|_| false), 10, "nobody else wants it");
-        assert_eq!(grant(&mut in_flight, Priority::Medium, &|_| true), 0, "it is full");
-        assert_eq!(grant(&mut in_flight, Priority::High, &|_| true), 6, "its own share, beyond the limit");
+        assert_eq!(grant(&mut in_flight, Priority::Low, &|_| false, &settings), 10, "nobody else wants it");
+        assert_eq!(grant(&mut in_flight, Priority::Medium, &|_| true, &settings), 0, "it is full");
 
         let mut in_flight = InFlight::default();
-        assert_eq!(grant(&mut in_flight, Priority::Low, &|_| true), 1, "10 % of 10, and the rest is wanted");
-        assert_eq!(grant(&mut in_flight, Priority::Medium, &|_| true), 3, "30 %");
-        assert_eq!(grant(&mut in_flight, Priority::Medium, &|other| other == Priority::Low), 6, "low has its share");
-        assert!(in_flight.is_full(Priority::Low, |_| false, &settings));
+        assert_eq!(grant(&mut in_flight, Priority::Low, &|_| true, &settings), 1, "10 % of 10, and the rest is wanted");
+        assert_eq!(grant(&mut in_flight, Priority::Medium, &|_| true, &settings), 3, "30 %");
+        let low = |other| other == Priority::Low;
+        assert_eq!(grant(&mut in_flight, Priority::Medium, &low, &settings), 6, "low has its share");
+    }
+
+    #[test]
+    fn beyond_the_shares_the_last_free_slot_is_left_to_the_more_urgent_who_wait() {
+        let settings = PaceSettings { start_in_flight: 10, ..PaceSettings::default() };
+        let medium = |other| other == Priority::Medium;
+        for (waits, others) in [(true, 6), (false, 7)] {
+            let mut in_flight = InFlight::default();
+            assert_eq!(grant(&mut in_flight, Priority::Medium, &|_| true, &settings), 3);
+            let low = grant(&mut in_flight, Priority::Low, &|other| waits && medium(other), &settings);
+            assert_eq!(low, others);
+            assert_eq!(grant(&mut in_flight, Priority::Medium, &|_| false, &settings), 7 - others);
+        }
+    }
+
+    #[test]
+    fn high_is_served_at_once_within_its_share_where_no_slot_has_become_free_for_two_seconds() {
+        let settings = PaceSettings { start_in_flight: 10, ..PaceSettings::default() };
+        let mut in_flight = InFlight::default();
+        grant(&mut in_flight, Priority::Low, &|_| false, &settings);
+        let ended = in_flight.permits.grant(Priority::Low, LEASE, at(0));
+        in_flight.permits.release(ended, at(5_000));
+        for (ms, is_full) in [(5_000, true), (6_999, true), (7_000, false)] {
+            assert_eq!(in_flight.is_full(Priority::High, |_| true, at(ms), &settings), is_full, "{ms} ms");
+        }
+        for _ in 0..6 {
+            in_flight.permits.grant(Priority::High, LEASE, at(0));
+        }
+        assert!(in_flight.is_full(Priority::High, |_| true, at(60_000), &settings), "it has its share");
+        assert!(in_flight.is_full(Priority::Low, |_| false, at(60_000), &settings));
+    }
+
+    #[test]
+    fn a_full_upstream_is_found_to_the_call() {
+        let (mut in_flight, settings) =
+            (InFlight::default(), PaceSettings { start_in_flight: 10, ..Default::default() });
+        in_flight.decelerate(at(0));
+        let ids = fill(&mut in_flight, &settings, at(100_000));
+        // It bears nine: the fifth was too many. The first has ended before the others come to content.
+        in_flight.permits.unserved(ids[4]);
+        for &id in [4, 0].map(|index| &ids[index]) {
+            in_flight.permits.release(id, at(0));
+        }
+        for &id in &ids {
+            in_flight.content(id, at(100_500), &settings);
+        }
+        in_flight.cut(Duration::from_millis(300), at(101_000), &settings);
+        assert_eq!((in_flight.limit(&settings), in_flight.full(&settings)), (9, Some(9)));
+    }
+
+    #[test]
+    fn it_is_answering_while_two_fifths_of_the_most_are_or_have_outlived_the_refusal() {
+        let (mut in_flight, settings) = (InFlight::default(), PaceSettings::default());
+        let now = at(100_000);
+        assert!(!in_flight.is_answering(Duration::ZERO, now), "nothing is nobody's two fifths");
+        let ids: Vec<_> = (0..10).map(|_| in_flight.permits.grant(Priority::Low, LEASE, now)).collect();
+        for &id in &ids {
+            in_flight.content(id, now, &settings);
+        }
+        for &id in &ids[..6] {
+            in_flight.permits.release(id, at(0));
+        }
+        assert!(in_flight.is_answering(Duration::from_secs(60), at(100_100)), "four of ten");
+        in_flight.permits.release(ids[6], at(0));
+        assert!(!in_flight.is_answering(Duration::from_secs(60), at(100_100)), "three of ten");
+        in_flight.permits.grant(Priority::Low, LEASE, now);
+        assert!(in_flight.is_answering(Duration::from_millis(99), at(100_100)), "one has lasted longer");
+        assert!(!in_flight.is_answering(Duration::from_millis(100), at(100_100)));
     }
 
     #[test]
@@ -417,7 +418,7 @@ mod tests {
             in_flight.content(id, at(100), &settings);
         }
         for &id in &answered {
-            in_flight.release(id);
+            in_flight.permits.release(id, at(0));
         }
         let mut cut = |ms| {
             in_flight.cut(Duration::from_secs(60), at(ms), &settings);
@@ -442,37 +443,10 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_ends_unless_it_is_renewed_and_a_clock_that_ran_back_does_not_lengthen_it() {
-        let mut in_flight = InFlight::default();
-        let (dies, lives) =
-            (in_flight.grant(Priority::Low, LEASE, at(0)), in_flight.grant(Priority::Low, LEASE, at(0)));
-        assert!(in_flight.renew(lives, LEASE, at(60_000)));
-        assert_eq!(in_flight.expire(LEASE, at(119_999)), []);
-        assert_eq!(in_flight.expire(LEASE, at(120_000)), [dies]);
-        assert!(!in_flight.renew(dies, LEASE, at(120_000)));
-        let early = Timestamp::from_millis(1_000);
-        assert_eq!(in_flight.expire(LEASE, early), []);
-        assert_eq!(in_flight.expire(LEASE, early + LEASE), [lives]);
-    }
-
-    #[test]
-    fn undecided_are_those_that_have_neither_failed_nor_come_to_content() {
-        let (mut in_flight, settings) = (InFlight::default(), PaceSettings::default());
-        let ids: Vec<_> = (0..5).map(|_| in_flight.grant(Priority::Low, LEASE, at(0))).collect();
-        in_flight.content(ids[2], at(50), &settings);
-        in_flight.release(ids[3]);
-        for (from, to, expected) in [(0, 4, 3), (1, 3, 1), (2, 3, 0), (4, 1, 1)] {
-            assert_eq!(in_flight.undecided(ids[from], ids[to]), expected, "{from} to {to}");
-        }
-        in_flight.trip();
-        assert_eq!(in_flight.undecided(ids[0], in_flight.newest()), 0);
-    }
-
-    #[test]
     fn calls_that_have_outlived_the_refused_one_hold_the_limit_up() {
         let (mut in_flight, settings) = (InFlight::default(), PaceSettings::default());
         for ms in [0, 0, 0, 0, 0, 0, 880, 940] {
-            in_flight.grant(Priority::Low, LEASE, at(100_000 + ms));
+            in_flight.permits.grant(Priority::Low, LEASE, at(100_000 + ms));
         }
         // The refused call took 60 ms: six have lasted more than 180 ms, two have not.
         in_flight.cut(Duration::from_millis(60), at(101_000), &settings);

@@ -14,6 +14,8 @@
 //! - **The second rung is left out** when one overload is enough (a peak hour, a degraded model: the verdict's `leave`) and the
 //!   job may go elsewhere; when the overload asked for a longer wait; and when the gate has closed over it.
 //! - **High never leaves** the primary. **Low** has the fallback straight away where the kind allows it.
+//! - **A wait for a slot of less than two seconds is made in place**, up to five seconds of them in a pass: a queue wakes in
+//!   whole seconds and by batches, and a slot that stays empty meanwhile is throughput lost.
 //! - A job that has left and is refused there as well waits for its first model, in its place of the order.
 //!
 //! Which kinds, and which requests, may have the fallback is decided before (`kinds`, `models`); here it is one flag.
@@ -91,6 +93,8 @@ pub struct Ladder {
     refusal: Option<Held>,
     /// When the fallback, which refused as well, may have room.
     elsewhere: Option<Duration>,
+    /// How long it has waited in place for a slot.
+    waited: Duration,
 }
 
 impl Ladder {
@@ -103,7 +107,7 @@ impl Ladder {
             Priority::Low if allows_fallback => (Tier::Fallback, false),
             Priority::Low => (Tier::Primary, false),
         };
-        Self { first, may_leave, overloads: 0, left: None, refusal: None, elsewhere: None }
+        Self { first, may_leave, overloads: 0, left: None, refusal: None, elsewhere: None, waited: Duration::ZERO }
     }
 
     /// The model that a pass begins with.
@@ -124,7 +128,7 @@ impl Ladder {
             return self.come_back(Some(held.after));
         }
         if !(held.leave && self.may_leave) {
-            return self.hold(held);
+            return self.wait_here(held).map_or_else(|| self.hold(held), Move::Pause);
         }
         self.refusal = Some(held);
         self.leave(match held.reason {
@@ -194,6 +198,17 @@ impl Ladder {
         }
     }
 
+    /// A wait for a slot that is shorter than the queue's shortest is made in place.
+    fn wait_here(&mut self, held: Held) -> Option<Duration> {
+        let wait = held.after.max(LEAST_WAIT);
+        let is_for_a_slot = matches!(held.reason, HoldReason::InFlightLimit | HoldReason::Pacing);
+        if !is_for_a_slot || wait >= QUEUE_WAIT || self.waited + wait > MOST_WAIT {
+            return None;
+        }
+        self.waited += wait;
+        Some(wait)
+    }
+
     fn hold(&self, held: Held) -> Move {
         Move::Hold(Held { after: self.elsewhere.map_or(held.after, |other| held.after.min(other)), ..held })
     }
@@ -201,6 +216,12 @@ impl Ladder {
 
 /// The short wait before the primary is tried once more (A2, A5).
 const PAUSE_MS: std::ops::RangeInclusive<u64> = 1_500..=2_500;
+/// What a queue does not make worse: its delay is in whole seconds, and its batch takes another.
+const QUEUE_WAIT: Duration = Duration::from_secs(2);
+/// Less is not worth asking again.
+const LEAST_WAIT: Duration = Duration::from_millis(100);
+/// For so long a pass waits in place, in all: others need the consumer, too.
+const MOST_WAIT: Duration = Duration::from_secs(5);
 
 #[cfg(test)]
 mod tests {
@@ -233,6 +254,37 @@ mod tests {
             wanted: seconds(3.max(floor)),
         };
         Verdict { wait: Some(wait), costs_attempt: true, ..Verdict::default() }
+    }
+
+    fn held_for(ms: u64, reason: HoldReason) -> Held {
+        Held { ticket: Some(Ticket(7)), ..Held::new(Duration::from_millis(ms), reason) }
+    }
+
+    #[test]
+    fn a_wait_for_a_slot_of_less_than_two_seconds_is_made_in_place_five_seconds_in_all() {
+        let slot = |ms| held_for(ms, HoldReason::InFlightLimit);
+        let (pause, hold) = (|ms| Move::Pause(Duration::from_millis(ms)), |ms| Move::Hold(slot(ms)));
+        let mut ladder = Ladder::new(Priority::Medium, true);
+        let moves = [0, 1_999, 2_000, 1_999, 903, 802, 0].map(|ms| ladder.refused(slot(ms)));
+        assert_eq!(moves, [pause(100), pause(1_999), hold(2_000), pause(1_999), hold(903), pause(802), pause(100)]);
+        assert_eq!(ladder.refused(slot(0)), hold(0), "five seconds");
+    }
+
+    #[test]
+    fn only_a_slot_and_the_pace_are_waited_for_in_place() {
+        let reasons = [
+            (HoldReason::InFlightLimit, true),
+            (HoldReason::Pacing, true),
+            (HoldReason::BreakerOpen, false),
+            (HoldReason::ProbeInFlight, false),
+            (HoldReason::Overloaded, false),
+            (HoldReason::RetryAfter, false),
+            (HoldReason::Overridden, false),
+        ];
+        for (reason, in_place) in reasons {
+            let next = Ladder::new(Priority::High, false).refused(held_for(200, reason));
+            assert_eq!(matches!(next, Move::Pause(_)), in_place, "{reason:?}");
+        }
     }
 
     #[test]

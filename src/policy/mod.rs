@@ -25,6 +25,7 @@ pub mod kinds;
 pub mod ladder;
 pub mod models;
 pub mod pacer;
+pub mod permits;
 pub mod presets;
 pub mod priority;
 pub mod rate_limits;

@@ -54,7 +54,7 @@ impl Default for BreakerSettings {
             consecutive_failures: 5,
             consecutive_seconds: 20,
             consecutive_hard: 15,
-            open_seconds: 90,
+            open_seconds: 45,
             open_jitter_percent: 20,
             probe_lease_seconds: 120,
         }
@@ -321,7 +321,7 @@ mod tests {
             concat!(
                 r#"{"window_seconds":60,"minimum_calls":10,"failure_rate_percent":50,"confidence_z":3.0,"#,
                 r#""consecutive_failures":5,"consecutive_seconds":20,"consecutive_hard":15,"#,
-                r#""open_seconds":90,"open_jitter_percent":20,"probe_lease_seconds":120}"#
+                r#""open_seconds":45,"open_jitter_percent":20,"probe_lease_seconds":120}"#
             )
         );
         let backoff: BackoffSettings = serde_json::from_str("{}").unwrap();

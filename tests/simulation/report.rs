@@ -34,7 +34,7 @@ pub(crate) const METRICS: &[(&str, &str)] = &[
         "drain_excess",
         "Seconds over the oracle's, of the (1.2 × open_seconds + slow start) / (1 − load) that are allowed.",
     ),
-    ("drain_529_share", "Share of 529s in the calls that were begun while draining."),
+    ("drain_529_share", "Share of 529s in the calls that were begun while draining, if those were a hundred."),
     ("dwell_free_p50_s", "Seconds from submission to the first call that came to content; jobs that were never held."),
     ("dwell_free_p95_s", "The same."),
     ("dwell_free_p99_s", "The same."),
@@ -184,7 +184,11 @@ impl Row {
             drain_s: facts.drain.as_ref().and_then(drain),
             drain_vs_oracle: None,
             drain_excess: None,
-            drain_529_share: facts.drain.as_ref().filter(|d| d.calls > 0).map(|d| share(d.refused, d.calls as usize)),
+            drain_529_share: facts
+                .drain
+                .as_ref()
+                .filter(|d| d.calls >= 100)
+                .map(|d| share(d.refused, d.calls as usize)),
             backlog: facts.drain.as_ref().and_then(|drain| drain.backlog),
             most_waiting: facts.most_waiting,
             dwell_free_p50_s: free(50),
