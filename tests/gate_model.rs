@@ -1,9 +1,9 @@
 //! The gate against a naive reference: a breaker that remembers every call it ever heard of and works each answer out from
 //! that list and the rules as the modules state them. No buckets, no counters, no state to load or store.
 //!
-//! Only what the reference knows is compared: who is granted, who probes, who is refused and why, how the breaker moves, and
-//! which permits live. Holds and the in-flight limit have tables of their own; where the limit refuses, the reference only
-//! checks that the breaker would not have.
+//! Only what the reference knows is compared: who is granted, who probes, who is refused and why, how the breaker moves, which
+//! permits live, when the model is degraded, and what the operator's orders do to all that. Holds, pacing and the in-flight
+//! limit have tables and laws of their own; where the limit refuses, the reference only checks that nothing else would have.
 
 #![allow(clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)] // a test may fail
 
@@ -12,9 +12,10 @@ use std::time::Duration;
 use proptest::prelude::*;
 use spillway::policy::answer::{Asking, Decision, Ended, HoldReason, PermitId, Report};
 use spillway::policy::cause::Cause;
+use spillway::policy::forced::{Order, Side};
 use spillway::policy::gate::Gate;
 use spillway::policy::rate_limits::RateLimits;
-use spillway::policy::settings::{BackoffSettings, BreakerSettings, GateSettings, PaceSettings};
+use spillway::policy::settings::{BackoffSettings, BreakerSettings, DegradedSettings, GateSettings, PaceSettings};
 use spillway::policy::time::Timestamp;
 use spillway::policy::transition::State;
 
@@ -28,6 +29,8 @@ const HARD: usize = 6;
 const OPEN_MS: u64 = 5_000;
 const PROBE_LEASE_MS: u64 = 4_000;
 const LEASE_MS: u64 = 9_000;
+const DEGRADED: usize = 4;
+const DEGRADED_RETRY_MS: u64 = 3_000;
 
 fn settings() -> GateSettings {
     GateSettings {
@@ -44,6 +47,7 @@ fn settings() -> GateSettings {
             open_jitter_percent: 0,
             probe_lease_seconds: 4,
         },
+        degraded: DegradedSettings { consecutive_overloads: 4, retry_seconds: 3 },
         pace: PaceSettings { start_in_flight: 512, ..PaceSettings::default() },
         ..GateSettings::default()
     }
@@ -66,8 +70,6 @@ struct Call {
 struct Era {
     state: State,
     since: u64,
-    /// Calls from this one on were granted in this era or later.
-    first_call: usize,
     /// Successes and failures heard in this era, in order: (when, which call, whether it succeeded).
     heard: Vec<(u64, usize, bool)>,
 }
@@ -81,12 +83,16 @@ struct Reference {
     since_trip: usize,
     /// How many were being answered at once, and when that was seen, since the last trip.
     served: Vec<(u64, usize)>,
+    /// Overloads since the last success.
+    overloads: usize,
+    /// The operator's order, and until when it is in force.
+    forced: Option<(Side, u64)>,
 }
 
 impl Reference {
     fn new() -> Self {
-        let era = Era { state: State::Closed, since: 0, first_call: 0, heard: Vec::new() };
-        Self { calls: Vec::new(), era, probe: None, since_trip: 0, served: Vec::new() }
+        let era = Era { state: State::Closed, since: 0, heard: Vec::new() };
+        Self { calls: Vec::new(), era, probe: None, since_trip: 0, served: Vec::new(), overloads: 0, forced: None }
     }
 
     fn lives(&self, call: usize, now: u64) -> bool {
@@ -98,7 +104,7 @@ impl Reference {
     }
 
     fn enter(&mut self, state: State, now: u64) {
-        self.era = Era { state, since: now, first_call: self.calls.len(), heard: Vec::new() };
+        self.era = Era { state, since: now, heard: Vec::new() };
     }
 
     fn trip(&mut self, now: u64) {
@@ -130,9 +136,42 @@ impl Reference {
         answered > 0 && answered * 5 >= most * 2
     }
 
+    fn force(&mut self, side: Side, lasts: u64, now: u64) {
+        match side {
+            Side::Open => self.trip(now),
+            Side::Closed => self.enter(State::Closed, now),
+        }
+        self.forced = Some((side, now + lasts));
+    }
+
+    /// Ends the order, whose time has come or not: whatever it was, the breaker is closed and knows nothing.
+    fn release(&mut self, now: u64) {
+        if self.forced.take().is_some() {
+            self.enter(State::Closed, now);
+        }
+    }
+
+    fn look(&mut self, now: u64) {
+        if let Some((_, ends_at)) = self.forced.filter(|(_, ends_at)| *ends_at <= now) {
+            self.release(ends_at);
+        }
+    }
+
+    fn forced_to(&self, side: Side) -> bool {
+        self.forced.is_some_and(|(forced, _)| forced == side)
+    }
+
+    /// Whether a job should leave a model that has refused call after call, and was called a moment ago.
+    fn leaves(&self, now: u64) -> bool {
+        let tried = self.calls.last().is_some_and(|call| now < call.granted + DEGRADED_RETRY_MS);
+        self.overloads >= DEGRADED && tried && !self.forced_to(Side::Closed)
+    }
+
     /// `Ok(true)`: probe.
-    fn ask(&mut self, now: u64) -> Result<bool, HoldReason> {
+    fn ask(&mut self, may_leave: bool, now: u64) -> Result<bool, HoldReason> {
         let probes = match self.era.state {
+            _ if self.forced_to(Side::Open) => return Err(HoldReason::Overridden),
+            State::Closed if may_leave && self.leaves(now) => return Err(HoldReason::Degraded),
             State::Closed => false,
             State::Open if now < self.era.since + OPEN_MS => return Err(HoldReason::BreakerOpen),
             State::HalfOpen if self.probing(now) => return Err(HoldReason::ProbeInFlight),
@@ -162,7 +201,7 @@ impl Reference {
     /// A straggler was granted in an era before the breaker opened last; the probe belongs to the era that it ends.
     fn evidence(&self, call: usize) -> bool {
         match self.era.state {
-            State::Closed => call >= self.era.first_call,
+            State::Closed => call >= self.since_trip,
             State::HalfOpen => self.probe == Some(call),
             State::Open => false,
         }
@@ -175,6 +214,7 @@ impl Reference {
         self.calls[call].content = Some(now);
         if call >= self.since_trip {
             self.served.push((now, self.together(call)));
+            self.overloads = 0;
         }
         if !self.evidence(call) {
             return;
@@ -201,7 +241,13 @@ impl Reference {
         self.calls[call].refused = true;
         let (closed, overload) = (self.era.state == State::Closed, cause == Cause::Overloaded);
         let refusal = now - self.calls[call].granted;
-        if self.evidence(call) && matches!(cause, Cause::Overloaded | Cause::ServerError) {
+        if overload && call >= self.since_trip {
+            self.overloads += 1;
+        }
+        if self.evidence(call)
+            && !self.forced_to(Side::Closed)
+            && matches!(cause, Cause::Overloaded | Cause::ServerError)
+        {
             self.era.heard.push((now, call, false));
             let answered = overload && self.is_answering(refusal, now);
             if !closed || self.trips(call, answered, now) {
@@ -216,7 +262,7 @@ impl Reference {
     fn trips(&self, failing: usize, answered: bool, now: u64) -> bool {
         let heard = &self.era.heard;
         let undecided = |from: usize| {
-            (from.max(self.era.first_call)..=failing)
+            (from.max(self.since_trip)..=failing)
                 .filter(|&call| self.lives(call, now) && self.calls[call].content.is_none())
                 .count()
         };
@@ -248,13 +294,15 @@ impl Reference {
 #[derive(Clone, Debug)]
 enum Event {
     Pass(u64),
-    Ask,
+    Ask { may_leave: bool },
     Renew(usize),
     Content(usize),
     Report(usize, Report),
+    Force(Side, u64),
+    Release,
 }
 
-fn events() -> impl Strategy<Value = Vec<Event>> {
+fn events(orders: u32) -> impl Strategy<Value = Vec<Event>> {
     let failure = |cause, after_content| Report::Failure { cause, after_content, retry_after: None };
     let report = prop_oneof![
         3 => Just(Report::Success),
@@ -266,20 +314,22 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
         1 => Just(failure(Cause::Conflict, false)),
     ];
     let event = prop_oneof![
-        4 => prop_oneof![Just(0), 0_u64..300, 0_u64..3_000, Just(OPEN_MS)].prop_map(Event::Pass),
-        6 => Just(Event::Ask),
+        4 => prop_oneof![Just(0), 0_u64..300, 0_u64..3_000, Just(OPEN_MS), Just(DEGRADED_RETRY_MS)].prop_map(Event::Pass),
+        6 => any::<bool>().prop_map(|may_leave| Event::Ask { may_leave }),
         1 => (0_usize..6).prop_map(Event::Renew),
         2 => (0_usize..3).prop_map(Event::Content),
         5 => (0_usize..6, report).prop_map(|(ago, report)| Event::Report(ago, report)),
+        orders => (prop_oneof![Just(Side::Open), Just(Side::Closed)], 1_u64..20).prop_map(|(side, s)| Event::Force(side, s * 1000)),
+        orders => Just(Event::Release),
     ];
     prop::collection::vec(event, 1..250)
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(300))]
+    #![proptest_config(ProptestConfig::with_cases(1_500))]
 
     #[test]
-    fn the_gate_answers_as_the_reference_does(events in events(), seed: u64) {
+    fn the_gate_answers_as_the_reference_does(events in prop_oneof![3 => events(0), 1 => events(1)], seed: u64) {
         let (mut gate, mut reference) = (Gate::default(), Reference::new());
         let (settings, backoff) = (settings(), BackoffSettings::default());
         let mut rng = fastrand::Rng::with_seed(seed);
@@ -294,8 +344,9 @@ proptest! {
             };
             match event {
                 Event::Pass(more) => ms += more,
-                Event::Ask => {
-                    let decision = gate.permit(Asking::default(), now, &settings);
+                Event::Ask { may_leave } => {
+                    let asking = Asking { may_leave, ..Asking::default() };
+                    let decision = gate.permit(asking, now, &settings);
                     let said = match decision {
                         Decision::Granted(_) => Ok(false),
                         Decision::Probe(_) => Ok(true),
@@ -303,9 +354,10 @@ proptest! {
                     };
                     if said == Err(HoldReason::InFlightLimit) {
                         prop_assert_eq!(reference.era.state, State::Closed);
+                        prop_assert!(!(may_leave && reference.leaves(ms)));
                         continue;
                     }
-                    prop_assert_eq!(said, reference.ask(ms));
+                    prop_assert_eq!(said, reference.ask(may_leave, ms));
                     permits.extend(decision.permit());
                 }
                 Event::Renew(ago) => {
@@ -319,6 +371,16 @@ proptest! {
                         reference.content(call, ms);
                     }
                 }
+                Event::Force(state, lasts) => {
+                    let lasting = Duration::from_millis(lasts);
+                    let order = Order { state, lasts: lasting, note: String::new(), author: String::new() };
+                    gate.force(order, now, &settings);
+                    reference.force(state, lasts, ms);
+                }
+                Event::Release => {
+                    prop_assert_eq!(gate.release(now, &settings), reference.forced.is_some());
+                    reference.release(ms);
+                }
                 Event::Report(ago, report) => {
                     if let Some((call, permit)) = named(ago) {
                         let (permit, backoff) = (Some(permit), backoff.clone());
@@ -328,8 +390,12 @@ proptest! {
                     }
                 }
             }
+            gate.expire(Timestamp::from_millis(ms), &settings);
+            reference.look(ms);
             let status = gate.status(Timestamp::from_millis(ms), &settings);
             prop_assert_eq!(status.state, reference.era.state);
+            prop_assert_eq!(status.degraded, reference.overloads >= DEGRADED);
+            prop_assert_eq!(status.forced.is_some(), reference.forced.is_some());
             let live = (0..permits.len()).filter(|&call| reference.lives(call, ms)).count();
             prop_assert_eq!(status.in_flight as usize, live);
         }
@@ -341,7 +407,7 @@ proptest! {
 fn the_reference_trips_by_each_rule_and_probes() {
     let overload = Report::Failure { cause: Cause::Overloaded, after_content: false, retry_after: None };
     let fails = |reference: &mut Reference, ms| {
-        reference.ask(ms).unwrap();
+        reference.ask(false, ms).unwrap();
         reference.report(reference.calls.len() - 1, overload, ms);
         reference.era.state == State::Open
     };
@@ -351,16 +417,24 @@ fn the_reference_trips_by_each_rule_and_probes() {
     assert_eq!([0, 2_500, 5_000].map(|ms| fails(&mut slow, ms)), [false, false, true]);
     let mut hard = Reference::new();
     for _ in 0..40 {
-        hard.ask(0).unwrap();
+        hard.ask(false, 0).unwrap();
         hard.report(hard.calls.len() - 1, Report::Success, 0);
     }
     let mut full = hard.clone();
-    full.ask(0).unwrap();
+    full.ask(false, 0).unwrap();
     full.content(40, 0);
     assert_eq!([(); 9].map(|()| fails(&mut full, 1)), [false; 9], "it is answering one, and that is all it ever did");
     assert_eq!([1, 2, 3, 4, 5, 6].map(|ms| fails(&mut hard, ms)), [false, false, false, false, false, true]);
-    assert_eq!(hard.ask(5_005), Err(HoldReason::BreakerOpen));
-    assert_eq!(hard.ask(5_006), Ok(true));
-    assert_eq!(hard.ask(5_006), Err(HoldReason::ProbeInFlight));
+    assert_eq!(hard.ask(false, 5_005), Err(HoldReason::BreakerOpen));
+    assert_eq!(hard.ask(false, 5_006), Ok(true));
+    assert_eq!(hard.ask(false, 5_006), Err(HoldReason::ProbeInFlight));
     assert_eq!(Duration::from_millis(LEASE_MS), settings().lease());
+    let mut degraded = Reference::new();
+    degraded.overloads = DEGRADED;
+    assert_eq!(
+        [true, true, false].map(|may_leave| degraded.ask(may_leave, 7)),
+        [Ok(false), Err(HoldReason::Degraded), Ok(false)]
+    );
+    degraded.force(Side::Open, 1_000, 8);
+    assert_eq!(degraded.ask(true, 9), Err(HoldReason::Overridden));
 }
