@@ -23,7 +23,7 @@ import { parseScript } from "./script.mjs";
 import { problemWith } from "./validate.mjs";
 
 const ORGANIZATION = "5b0c1f9e-7a63-4d1b-9c58-2f6f1f0a4e77";
-const VERSIONS = new Set(["2023-06-01", "2023-01-01"]);
+const VERSIONS = new Set(["2026-10-21", "2023-06-01", "2023-01-01"]);
 
 const ROUTES = {
   "/v1/messages": { name: "messages", method: "POST" },
@@ -196,7 +196,8 @@ export class FakeClaude {
   /** What the API refuses whatever its load: [by, failure], or null. */
   #refusal(request, path, body) {
     const route = ROUTES[path] ?? (modelRoute(path) ? ROUTES["/v1/models"] : null);
-    const key = request.headers["x-api-key"];
+    const bearer = /^bearer (.*)$/i.exec(request.headers.authorization ?? "")?.[1];
+    const key = request.headers["x-api-key"] ?? bearer;
     if (!route) return ["route", PRESETS.not_found];
     if (request.method !== route.method) {
       return ["route", { ...invalidRequest("Method Not Allowed"), status: 405, allow: route.method }];
@@ -213,7 +214,7 @@ export class FakeClaude {
     if (route.method === "GET") return null;
     if (body.error) return ["validation", invalidRequest(`The request body is not valid JSON: ${body.error}`)];
     const { models, checkContext } = this.rules.script;
-    const problem = problemWith(body.value, { models, checkContext, counting: route.name === "count_tokens" });
+    const problem = problemWith(body.value, { version, models, checkContext, counting: route.name === "count_tokens" });
     if (problem?.missingModel !== undefined) {
       return ["validation", { ...PRESETS.not_found, message: `model: ${problem.missingModel}` }];
     }

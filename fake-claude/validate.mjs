@@ -23,16 +23,19 @@ function refuse(message) {
 }
 
 /** What is wrong with a body: `{ message }` for a 400, `{ missingModel }` for a 404, or null. */
-export function problemWith(body, { models = null, counting = false, checkContext = true } = {}) {
+export function problemWith(
+  body,
+  { version = "2023-06-01", models = null, counting = false, checkContext = true } = {},
+) {
   try {
-    return check(body, { models, counting, checkContext });
+    return check(body, { version, models, counting, checkContext });
   } catch (error) {
     if (error instanceof Refusal) return { message: error.message };
     throw error;
   }
 }
 
-function check(body, { models, counting, checkContext }) {
+function check(body, { version, models, counting, checkContext }) {
   if (!isObject(body)) refuse("Input should be a valid dictionary or object to extract fields from");
   for (const field of ["model", "messages", ...(counting ? [] : ["max_tokens"])]) {
     if (body[field] === undefined) refuse(`${field}: Field required`);
@@ -40,6 +43,7 @@ function check(body, { models, counting, checkContext }) {
   const extra = Object.keys(body).find((field) => !FIELDS.has(field));
   if (extra !== undefined) refuse(`${extra}: Extra inputs are not permitted`);
   if (typeof body.model !== "string") refuse("model: Input should be a valid string");
+  if (version >= "2026-10-21") checkRemoved(body);
   checkNumbers(body);
   checkSystem(body.system);
   checkMessages(body.messages);
@@ -49,6 +53,24 @@ function check(body, { models, counting, checkContext }) {
   checkAbilities(body, abilities);
   if (checkContext && !counting) checkLength(body, abilities);
   return null;
+}
+
+/** What 2026-10-21 takes no more. */
+function checkRemoved(body) {
+  const sampling = ["temperature", "top_p", "top_k"].find((field) => body[field] !== undefined);
+  if (sampling) refuse(`${sampling}: Extra inputs are not permitted`);
+  if (!Array.isArray(body.messages)) return;
+  for (const [index, message] of body.messages.entries()) {
+    for (const [at, block] of (Array.isArray(message?.content) ? message.content : []).entries()) {
+      const place = `messages.${index}.content.${at}`;
+      if (message.role === "assistant" && block?.type === "document") {
+        refuse(`${place}: document blocks are not permitted in assistant messages`);
+      }
+      if (message.role === "user" && block?.type === "text" && block.citations?.length > 0) {
+        refuse(`${place}: citations are not permitted on text blocks in user messages`);
+      }
+    }
+  }
 }
 
 function checkNumbers(body) {

@@ -10,6 +10,8 @@ use std::time::Duration;
 use crate::api::auth::Keys;
 use crate::job::Timing;
 use crate::json::{self, Map};
+use crate::policy::demands::Demands;
+use crate::policy::fit;
 use crate::policy::hours::Windows;
 use crate::policy::kinds::{Kind, Kinds};
 use crate::policy::models::Models;
@@ -235,6 +237,19 @@ impl fmt::Display for Fault {
 }
 
 impl Config {
+    /// The model that may answer in place of a kind's own.
+    #[must_use]
+    pub fn fallback_of<'a>(&'a self, kind: &'a Kind) -> &'a str {
+        kind.fallback_model.as_deref().unwrap_or(&self.fallback_model)
+    }
+
+    /// That model, if a request to `model` with these demands fits it.
+    #[must_use]
+    pub fn fallback_for<'a>(&'a self, kind: &'a Kind, model: &str, demands: &Demands) -> Option<&'a str> {
+        let fallback = self.fallback_of(kind);
+        (fallback != model && fit::fits(demands, self.models.get(fallback)).is_ok()).then_some(fallback)
+    }
+
     /// Reads the deployment's vars and secrets through `read`.
     ///
     /// # Errors
@@ -253,7 +268,7 @@ impl Config {
         }
         let model = |key: &str, default: &str, faults: &mut Vec<Fault>| {
             let model = text(key).unwrap_or_else(|| default.into());
-            if !model.bytes().all(|byte| byte.is_ascii_graphic()) {
+            if !is_model(&model) {
                 faults.push(Fault::new(key, "must be a model id"));
             }
             model
@@ -377,6 +392,17 @@ impl Policy {
                 ));
             }
         }
+        for (name, kind) in self.kinds.iter() {
+            if !(1..=MAX_KIND_CHARS).contains(&name.len()) || !name.bytes().all(|byte| byte.is_ascii_graphic()) {
+                let what = format!("its name must be 1 to {MAX_KIND_CHARS} visible ASCII characters");
+                faults.push(Fault::new("POLICY.kinds", what));
+            }
+            for (key, model) in [("primary_model", &kind.primary_model), ("fallback_model", &kind.fallback_model)] {
+                if model.as_deref().is_some_and(|model| !is_model(model)) {
+                    faults.push(Fault::new(format!("POLICY.kinds.{name}.{key}"), "must be a model id"));
+                }
+            }
+        }
         let sections = [
             ("breaker", self.breaker.validate()),
             ("backoff", self.backoff.validate()),
@@ -391,6 +417,14 @@ impl Policy {
         faults
     }
 }
+
+/// Whether it can be a model's id, as `claude::request` has it for a request's.
+fn is_model(text: &str) -> bool {
+    (1..=200).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic())
+}
+
+/// A kind's name becomes part of logs and metrics.
+const MAX_KIND_CHARS: usize = 64;
 
 fn is_http_url(text: &str) -> bool {
     let rest = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));

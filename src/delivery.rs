@@ -26,7 +26,6 @@ use crate::policy::answer::{Asking, Decision, Ended, Held, HoldReason, PermitId,
 use crate::policy::backoff::{Buckets, Wait};
 use crate::policy::cause::{Cause, Class};
 use crate::policy::deadline;
-use crate::policy::fit;
 use crate::policy::kinds::{Kind, WhenExhausted};
 use crate::policy::ladder::{Ladder, Move, Tier};
 use crate::policy::priority::Priority;
@@ -117,6 +116,8 @@ pub struct Delivery<'a> {
     ticket: Option<Ticket>,
     call: Option<Call>,
     failed_calls: Vec<FailedCall>,
+    /// When each of them had failed.
+    failed_at: Vec<Timestamp>,
     last_failure: Option<Failure>,
     /// The wait after the last failure of the model that the next pass begins with, and whether it was this job's own.
     wait: Option<Wait>,
@@ -134,7 +135,9 @@ impl<'a> Delivery<'a> {
         rng: &mut fastrand::Rng,
     ) -> (Self, Step) {
         let kind = config.kinds.get(&claimed.kind).cloned().unwrap_or_default();
-        let ladder = Ladder::new(claimed.priority, allows_fallback(claimed, &kind, config));
+        let wanted = (kind.fallback || claimed.fallback_allowed) && !claimed.first_choice_only;
+        let fallback = config.fallback_for(&kind, &claimed.model, &claimed.demands);
+        let ladder = Ladder::new(claimed.priority, wanted && fallback.is_some());
         let mut delivery = Self {
             claimed,
             config,
@@ -146,12 +149,13 @@ impl<'a> Delivery<'a> {
             ticket: claimed.ticket,
             call: None,
             failed_calls: Vec::new(),
+            failed_at: Vec::new(),
             last_failure: None,
             wait: None,
             costs_attempt: false,
         };
         let step = if delivery.remaining(now).is_zero() {
-            delivery.deadline_exceeded(None)
+            delivery.deadline_exceeded(None, now)
         } else if claimed.counted_calls >= delivery.max_calls() {
             delivery.exhausted(now, rng)
         } else if let Some(after) = delivery.off_peak(now, rng) {
@@ -225,17 +229,16 @@ impl<'a> Delivery<'a> {
 
     /// The call was answered.
     #[must_use]
-    pub fn on_answer(&mut self) -> Step {
+    pub fn on_answer(&mut self, now: Timestamp) -> Step {
         let model_used = self.call.as_ref().map_or_else(|| self.claimed.model.clone(), |call| call.model.clone());
         let downgrade = (model_used != self.claimed.model).then(|| self.ladder.downgrade()).flatten();
-        self.settle(Then::End(Ending::Done { model_used, downgrade }))
+        self.settle(Then::End(Ending::Done { model_used, downgrade }), now)
     }
 
     /// The call failed, after content or before it, and the gate has given its verdict.
     pub fn on_failure(
         &mut self,
         failure: &Failure,
-        after_content: bool,
         verdict: &Verdict,
         now: Timestamp,
         rng: &mut fastrand::Rng,
@@ -251,20 +254,23 @@ impl<'a> Delivery<'a> {
             costs_attempt: false,
             costs_call: !(is_probe && class == Class::Overload),
             computed_wait_ms: verdict.wait.map(|wait| millis(wait.wanted)),
+            real_wait_ms: None,
+            ago_ms: 0,
         });
+        self.failed_at.push(now);
         self.last_failure = Some(failure.clone());
         if verdict.held.is_none() && verdict.wait.is_none() {
             // A smaller model that refuses a request does not fit it, whatever our table says; the one asked for may.
             return match self.ladder.unfit().filter(|_| class == Class::Final) {
                 Some(next) => self.follow(next, now, rng),
-                None => self.refused(failure),
+                None => self.refused(failure, now),
             };
         }
         if self.wait.is_none() || self.ladder.downgrade().is_none() {
             self.wait = verdict.wait;
         }
         self.costs_attempt |= verdict.costs_attempt;
-        let next = self.ladder.failed(class, after_content, verdict, rng);
+        let next = self.ladder.failed(class, verdict, rng);
         let is_bound = !matches!(next, Move::Hold(_)) && self.counted_calls() >= self.max_calls();
         self.follow(if is_bound { Move::End } else { next }, now, rng)
     }
@@ -288,7 +294,13 @@ impl<'a> Delivery<'a> {
                 self.asked = (tier, asking);
                 Step::AskGate { model: self.model(tier), asking }
             }
-            Move::Pause(pause) => Step::Pause(pause),
+            Move::Pause(pause) => {
+                // What is waited is the pause, whatever the bucket drew.
+                if let Some(call) = self.failed_calls.last_mut().filter(|call| call.real_wait_ms.is_none()) {
+                    call.computed_wait_ms = Some(millis(pause));
+                }
+                Step::Pause(pause)
+            }
             Move::Hold(held) => self.hold(held, now),
             Move::End => self.end_pass(now, rng),
         }
@@ -296,6 +308,9 @@ impl<'a> Delivery<'a> {
 
     fn call(&mut self, permit: Option<PermitId>, is_probe: bool, now: Timestamp) -> Step {
         let (tier, asking) = self.asked;
+        if let (Some(call), Some(failed_at)) = (self.failed_calls.last_mut(), self.failed_at.last()) {
+            call.real_wait_ms = Some(millis(now.since(*failed_at)));
+        }
         let settings = self.policy().call;
         let total = Duration::from_secs(settings.total_seconds).min(self.budget_left(now));
         let limits = Limits {
@@ -320,8 +335,8 @@ impl<'a> Delivery<'a> {
         let (wanted, floor) = self.wait.map_or_else(Default::default, |wait| (wait.wanted, wait.floor));
         let cause = self.last_failure.as_ref().map_or(Cause::Overloaded, |failure| failure.cause);
         match deadline::fit(wanted, floor, self.remaining(now)) {
-            Some(fitting) => self.settle(Then::Retry { cause, wait_ms: queue_wait_ms(fitting) }),
-            None => self.deadline_exceeded(None),
+            Some(fitting) => self.settle(Then::Retry { cause, wait_ms: queue_wait_ms(fitting) }, now),
+            None => self.deadline_exceeded(None, now),
         }
     }
 
@@ -331,15 +346,15 @@ impl<'a> Delivery<'a> {
         match deadline::fit(after, Duration::ZERO, self.remaining(now)) {
             Some(fitting) => {
                 let (wait_ms, eta_ms) = (queue_wait_ms(fitting), eta.map(millis));
-                self.settle(Then::Hold(Hold { reason, wait_ms, ticket, eta_ms, slow }))
+                self.settle(Then::Hold(Hold { reason, wait_ms, ticket, eta_ms, slow }), now)
             }
-            None => self.deadline_exceeded(Some(reason)),
+            None => self.deadline_exceeded(Some(reason), now),
         }
     }
 
     /// The upstream has refused the request itself (B5), or a spend cap has: no retry helps this job.
-    fn refused(&mut self, failure: &Failure) -> Step {
-        self.fail(FailReason::Refused(failure.cause), failure.message.clone())
+    fn refused(&mut self, failure: &Failure, now: Timestamp) -> Step {
+        self.fail(FailReason::Refused(failure.cause), failure.message.clone(), now)
     }
 
     /// Every attempt is used up (A5, stage 3).
@@ -349,19 +364,20 @@ impl<'a> Delivery<'a> {
             let why = self.last_failure.as_ref().map_or_else(String::new, |failure| format!(": {}", failure.message));
             let calls = self.counted_calls();
             let message = format!("Claude could not answer within {calls} calls{why}");
-            return self.fail(FailReason::AttemptsExhausted, message);
+            return self.fail(FailReason::AttemptsExhausted, message, now);
         }
         let settings = self.policy().deferral;
         let at_least = Duration::from_secs(settings.at_least_seconds);
         let resume_ms = millis(self.policy().hours.off_peak_utc.defer(at_least, now, rng));
         let answer_ms = settings.answer_seconds.saturating_mul(1000);
-        self.settle(match when_exhausted {
+        let then = match when_exhausted {
             WhenExhausted::Ask => Then::Stall { answer_ms, resume_ms: resume_ms.max(answer_ms) },
             WhenExhausted::Defer | WhenExhausted::Fail => Then::Defer { resume_ms },
-        })
+        };
+        self.settle(then, now)
     }
 
-    fn deadline_exceeded(&mut self, held: Option<HoldReason>) -> Step {
+    fn deadline_exceeded(&mut self, held: Option<HoldReason>, now: Timestamp) -> Step {
         let message = match (&self.last_failure, held) {
             (Some(failure), _) => {
                 format!("the next call could only come after the job's deadline: {}", failure.message)
@@ -371,18 +387,22 @@ impl<'a> Delivery<'a> {
             }
             (None, None) => "the job's deadline passed before Claude could answer it".to_owned(),
         };
-        self.fail(FailReason::DeadlineExceeded, message)
+        self.fail(FailReason::DeadlineExceeded, message, now)
     }
 
-    fn fail(&mut self, reason: FailReason, message: String) -> Step {
+    fn fail(&mut self, reason: FailReason, message: String, now: Timestamp) -> Step {
         let failure = self.last_failure.as_ref();
         let (cause, error_type) =
             (failure.map(|failure| failure.cause), failure.and_then(|failure| failure.kind.clone()));
-        self.settle(Then::End(Ending::Failed { reason, cause, error_type, message }))
+        self.settle(Then::End(Ending::Failed { reason, cause, error_type, message }), now)
     }
 
-    fn settle(&mut self, then: Then) -> Step {
-        Step::Settle(Settlement { failed_calls: std::mem::take(&mut self.failed_calls), then })
+    fn settle(&mut self, then: Then, now: Timestamp) -> Step {
+        let mut failed_calls = std::mem::take(&mut self.failed_calls);
+        for (call, failed_at) in failed_calls.iter_mut().zip(&self.failed_at) {
+            call.ago_ms = millis(now.since(*failed_at));
+        }
+        Step::Settle(Settlement { failed_calls, then })
     }
 
     /// How long a low job that may not have the fallback waits for quieter hours (B8); `None` if now is as good.
@@ -397,7 +417,7 @@ impl<'a> Delivery<'a> {
     fn model(&self, tier: Tier) -> String {
         match tier {
             Tier::Primary => self.claimed.model.clone(),
-            Tier::Fallback => fallback_model(&self.kind, self.config).to_owned(),
+            Tier::Fallback => self.config.fallback_of(&self.kind).to_owned(),
         }
     }
 
@@ -427,17 +447,6 @@ impl<'a> Delivery<'a> {
     fn budget_left(&self, now: Timestamp) -> Duration {
         DELIVERY_BUDGET.saturating_sub(now.since(self.began_at))
     }
-}
-
-/// Whether the job's kind and its request allow another model to answer.
-fn allows_fallback(claimed: &Claimed, kind: &Kind, config: &Config) -> bool {
-    let fallback = fallback_model(kind, config);
-    let is_wanted = kind.fallback && !claimed.first_choice_only && fallback != claimed.model;
-    is_wanted && fit::fits(&claimed.demands, config.models.get(fallback)).is_ok()
-}
-
-fn fallback_model<'a>(kind: &'a Kind, config: &'a Config) -> &'a str {
-    kind.fallback_model.as_deref().unwrap_or(&config.fallback_model)
 }
 
 /// What a queue can wait: whole seconds, at least one.

@@ -147,6 +147,7 @@ impl Reference {
     /// Ends the order, whose time has come or not: whatever it was, the breaker is closed and knows nothing.
     fn release(&mut self, now: u64) {
         if self.forced.take().is_some() {
+            self.overloads = 0;
             self.enter(State::Closed, now);
         }
     }

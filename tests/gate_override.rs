@@ -254,7 +254,7 @@ fn forced_closed_clears_the_holds_and_later_ones_refuse_only_who_met_them() {
     let held = bench.fails_anew(SpendCap, 4).held;
     assert_eq!(
         held.map(|held| (held.reason, held.after.as_secs())),
-        Some((HoldReason::SpendCap, 900)),
+        Some((HoldReason::SpendCap, 120)),
         "the next do not"
     );
     bench.granted(5);

@@ -8,6 +8,8 @@
 pub struct Address<'a> {
     /// Scheme, host and port: what the deployment's own links begin with.
     pub origin: &'a str,
+    /// The rest of it, up to a fragment.
+    pub path_and_query: &'a str,
     query: &'a str,
 }
 
@@ -19,7 +21,8 @@ impl<'a> Address<'a> {
         let (rest, query) = url.split_once('?').unwrap_or((url, ""));
         let host_at = rest.find("://").map_or(0, |at| at + 3);
         let path_at = rest.get(host_at..).and_then(|host| host.find('/')).map_or(rest.len(), |at| host_at + at);
-        Self { origin: rest.get(..path_at).unwrap_or_default(), query }
+        let (origin, path_and_query) = url.split_at_checked(path_at).unwrap_or((url, ""));
+        Self { origin, path_and_query, query }
     }
 
     /// The first parameter called `name`, as it was written: none of ours needs escaping.
@@ -48,6 +51,8 @@ mod tests {
         ] {
             let address = Address::of(url);
             assert_eq!((address.origin, address.parameter("wait")), (origin, wait), "{url}");
+            let whole = format!("{origin}{}", address.path_and_query);
+            assert_eq!(Some(whole.as_str()), url.split('#').next());
         }
     }
 }

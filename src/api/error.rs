@@ -37,8 +37,12 @@ pub enum ErrorKind {
     TooLarge,
     /// 415
     UnsupportedMediaType,
+    /// 429
+    RateLimited,
     /// 503
     Unavailable,
+    /// 529
+    Overloaded,
 }
 
 impl ErrorKind {
@@ -54,8 +58,26 @@ impl ErrorKind {
             Self::Conflict => 409,
             Self::TooLarge => 413,
             Self::UnsupportedMediaType => 415,
+            Self::RateLimited => 429,
             Self::Unavailable => 503,
+            Self::Overloaded => 529,
         }
+    }
+
+    /// The kind of Anthropic's `error.type`; what nobody knows is the upstream's own trouble.
+    #[must_use]
+    pub fn of(name: &str) -> Self {
+        let known = [
+            Self::InvalidRequest,
+            Self::Authentication,
+            Self::Permission,
+            Self::NotFound,
+            Self::Conflict,
+            Self::TooLarge,
+            Self::RateLimited,
+            Self::Overloaded,
+        ];
+        known.into_iter().find(|kind| kind.name() == name).unwrap_or(Self::Unavailable)
     }
 
     const fn name(self) -> &'static str {
@@ -66,7 +88,9 @@ impl ErrorKind {
             Self::NotFound => "not_found_error",
             Self::Conflict => "conflict_error",
             Self::TooLarge => "request_too_large",
+            Self::RateLimited => "rate_limit_error",
             Self::Unavailable => "api_error",
+            Self::Overloaded => "overloaded_error",
         }
     }
 }

@@ -8,3 +8,4 @@ pub mod moment;
 pub mod overriding;
 pub mod route;
 pub mod status;
+pub mod wish;

@@ -6,6 +6,10 @@ use crate::job::JobId;
 /// A path that exists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Route {
+    /// `/v1/messages`: the synchronous path.
+    Messages,
+    /// `/v1/messages/count_tokens` and `/v1/models`, which are the upstream's alone.
+    Upstream,
     /// `/v1/jobs`
     Jobs,
     /// `/v1/jobs/{id}`; `None` if the id cannot be one.
@@ -28,10 +32,15 @@ impl Route {
     pub fn of(path: &str) -> Option<Self> {
         let path = path.strip_suffix('/').unwrap_or(path);
         match path {
+            "/v1/messages" => Some(Self::Messages),
+            "/v1/messages/count_tokens" | "/v1/models" => Some(Self::Upstream),
             "/v1/jobs" => Some(Self::Jobs),
             "/v1/gates" => Some(Self::Gates),
             "/healthz" => Some(Self::Health),
             _ => {
+                if path.strip_prefix("/v1/models/").is_some_and(|model| !model.contains('/')) {
+                    return Some(Self::Upstream);
+                }
                 if let Some(model) = path.strip_prefix("/v1/gates/").and_then(|rest| rest.strip_suffix("/override")) {
                     return (!model.contains('/')).then(|| Self::Override(decoded(model).filter(|it| is_model(it))));
                 }
@@ -58,7 +67,8 @@ impl Route {
     #[must_use]
     pub const fn allow(&self) -> &'static str {
         match self {
-            Self::Jobs | Self::Deferral(_) | Self::Regenerate(_) => "POST",
+            Self::Upstream => "GET, POST",
+            Self::Messages | Self::Jobs | Self::Deferral(_) | Self::Regenerate(_) => "POST",
             Self::Job(_) => "GET, DELETE",
             Self::Gates | Self::Health => "GET",
             Self::Override(_) => "PUT, DELETE",

@@ -4,13 +4,14 @@
 //! reads. So what is kept names the message by its code only ([`Published`]), and the words are set in when it is answered.
 //! Hence the ETag: the same revision with another code, or in another language, is news.
 
+use std::borrow::Cow;
 use std::time::{Duration, UNIX_EPOCH};
 
 use super::error::{ApiError, ErrorKind};
 use crate::claude::response::Message;
 use crate::job::history::Entry;
 use crate::job::{Record, State};
-use crate::json::{self, Json, Malformed, Text};
+use crate::json::{self, Fields, Json, Malformed, Text};
 use crate::policy::ladder::Downgrade;
 use crate::policy::priority::Priority;
 use crate::policy::time::{Timestamp, millis, whole_seconds};
@@ -80,6 +81,27 @@ impl Question {
     }
 }
 
+/// How a job ended, for a caller who expects a Message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome<'a> {
+    /// With this Message, by this model.
+    Done {
+        /// The Message's JSON.
+        message: &'a str,
+        /// Who gave it.
+        model_used: Cow<'a, str>,
+    },
+    /// With an error.
+    Failed {
+        /// Anthropic's `error.type`.
+        kind: Cow<'a, str>,
+        /// A sentence.
+        message: Cow<'a, str>,
+    },
+    /// By the app's own wish.
+    Cancelled,
+}
+
 impl Published {
     /// What is stored in KV for a finished job, and what the Job object answers for any. A job that takes longer than
     /// `long_wait` says so.
@@ -111,6 +133,22 @@ impl Published {
     #[must_use]
     pub fn language<'a>(&self, messages: &'a Messages, question: &Question) -> &'a str {
         messages.language(self.locale.as_deref(), Some(&question.language))
+    }
+
+    /// What a caller who holds the line can be told: nothing while the job goes on.
+    #[must_use]
+    pub fn outcome(&self) -> Option<Outcome<'_>> {
+        let fields = Fields::parse(self.body.get()).ok()?;
+        let text = |name: &str| fields.get(name).and_then(Json::string);
+        if let Some(message) = fields.get("result") {
+            return Some(Outcome::Done { message: message.get(), model_used: text("model_used").unwrap_or_default() });
+        }
+        if let Some(error) = fields.get("error").and_then(|error| Fields::parse(error.get()).ok()) {
+            let kind = error.get("type").and_then(Json::string).unwrap_or_default();
+            let message = error.get("message").and_then(Json::string).unwrap_or_default();
+            return Some(Outcome::Failed { kind, message });
+        }
+        self.is_final.then_some(Outcome::Cancelled)
     }
 
     /// Its tag in `language`.

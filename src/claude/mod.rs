@@ -9,10 +9,12 @@
 //! | --- | --- |
 //! | [`request`] | whether a Messages body can be sent at all, and what its calls consist of |
 //! | `demands` | what a body asks of its model |
+//! | [`tool_history`] | whether calls of tools and their results fit, and what they look like mended |
 //! | [`rewrite`] | what a body looks like for another model than the one it was written for |
-//! | [`betas`] | whether an `anthropic-beta` header can be passed on |
+//! | [`betas`], [`version`] | whether an `anthropic-beta` or `anthropic-version` header can be passed on |
 //! | [`sse`] | where one server-sent event ends and the next begins |
 //! | [`response`] | what Message a stream amounts to, and whether it is complete |
+//! | [`replay`] | which stream a Message would have come in |
 //! | [`failure`] | which cause a failed call has |
 //! | [`ratelimits`] | what the upstream says about its own limits |
 
@@ -21,8 +23,11 @@ mod demands;
 pub mod failure;
 pub mod ratelimits;
 pub mod raw;
+pub mod replay;
 pub mod request;
 pub mod response;
 pub mod rewrite;
 pub mod sse;
+pub mod tool_history;
+pub mod version;
 mod wording;

@@ -58,12 +58,12 @@ pub(super) async fn call(
     config: &Config,
     call: &Call,
     request: &[u8],
-    betas: Option<&str>,
+    headers: &[(&str, Option<&str>)],
     keeper: &mut Keeper<'_>,
 ) -> Result<Answered, Unanswered> {
     let abort = AbortController::new().map_err(|_| failed(Failure::transport(Cause::ConnectionFailed), false))?;
     let upstream = Upstream { abort, until: clock::now() + call.limits.total };
-    upstream.call(config, call, request, betas, keeper).await
+    upstream.call(config, call, request, headers, keeper).await
 }
 
 /// A call under way. Dropping it aborts the request: nobody reads what would still come.
@@ -84,11 +84,11 @@ impl Upstream {
         config: &Config,
         call: &Call,
         request: &[u8],
-        betas: Option<&str>,
+        headers: &[(&str, Option<&str>)],
         keeper: &mut Keeper<'_>,
     ) -> Result<Answered, Unanswered> {
         let broken = |_| failed(Failure::transport(Cause::ConnectionFailed), false);
-        let request = build(config, &call.model, request, betas, &self.abort.signal()).map_err(broken)?;
+        let request = build(config, &call.model, request, headers, &self.abort.signal()).map_err(broken)?;
         let url = JsValue::from(format!("{}/v1/messages", config.base_url));
         let patience = self.patience(call.limits.headers);
         let began_at = clock::now();
@@ -200,23 +200,19 @@ fn build(
     config: &Config,
     model: &str,
     rest: &[u8],
-    betas: Option<&str>,
+    headers: &[(&str, Option<&str>)],
     signal: &AbortSignal,
 ) -> worker::Result<JsValue> {
     // Behind Cloudflare AI Gateway its retries would multiply with ours; nobody else minds the header.
-    let mut headers = vec![
-        ("content-type", "application/json".into()),
-        ("anthropic-version", ANTHROPIC_VERSION.into()),
-        ("cf-aig-max-attempts", "1".into()),
-    ];
-    headers.extend(config.api_key.as_deref().map(|key| ("x-api-key", key.into())));
-    headers.extend(betas.map(|betas| ("anthropic-beta", betas.into())));
-    let mut body = call_body_prefix(model).into_bytes();
+    let mut sent = vec![("content-type", "application/json".into()), ("cf-aig-max-attempts", "1".into())];
+    sent.extend(config.api_key.as_deref().map(|key| ("x-api-key", key.into())));
+    sent.extend(headers.iter().filter_map(|(name, value)| Some((*name, (*value)?.into()))));
+    let mut body = call_body_prefix(model, true).into_bytes();
     body.extend_from_slice(rest);
     body.push(b'}');
     js::object(&[
         ("method", "POST".into()),
-        ("headers", js::object(&headers)?),
+        ("headers", js::object(&sent)?),
         ("redirect", "manual".into()),
         ("body", js::bytes(&body)),
         ("signal", signal.into()),
@@ -227,6 +223,5 @@ fn failed(failure: Failure, after_content: bool) -> Unanswered {
     Unanswered::Failed { failure: Box::new(failure), after_content }
 }
 
-const ANTHROPIC_VERSION: &str = "2023-06-01";
 /// As much as an assembled answer may have.
 const MAX_ANSWER_BYTES: usize = crate::claude::response::MAX_ANSWER_BYTES;

@@ -22,7 +22,7 @@ use super::stubs::{GateStub, JobStub, ObjectError};
 use super::{clock, entropy, log, settings, together};
 use crate::claude::failure::Failure;
 use crate::claude::response::Usage;
-use crate::claude::rewrite;
+use crate::claude::{rewrite, version};
 use crate::config::Config;
 use crate::delivery::{Call, Delivery, GateTrouble, Step};
 use crate::job::{Begun, Claim, Claimed, Envelope, JobId, Settled, Settlement, Then};
@@ -149,7 +149,7 @@ impl Worker<'_> {
                         Ok(message) => {
                             answer = message;
                             self.report(&call, &delivery, Report::Success, limits, &mut rng).await;
-                            delivery.on_answer()
+                            delivery.on_answer(clock::now())
                         }
                         Err(Unanswered::Failed { failure, after_content }) => {
                             let report = Report::Failure {
@@ -158,7 +158,7 @@ impl Worker<'_> {
                                 retry_after: failure.retry_after,
                             };
                             let verdict = self.report(&call, &delivery, report, limits, &mut rng).await;
-                            let next = delivery.on_failure(&failure, after_content, &verdict, clock::now(), &mut rng);
+                            let next = delivery.on_failure(&failure, &verdict, clock::now(), &mut rng);
                             self.log_backoff(&call, &failure, &verdict, &next);
                             next
                         }
@@ -200,7 +200,9 @@ impl Worker<'_> {
         let gate = self.gate(&call.model);
         let mut keeper = Keeper::new(self.id, self.object(), self.claimed.token, gate, call.permit, every);
         let request = rewrite::for_model(request, &self.claimed.model, &call.model, &config.models);
-        let outcome = claude_fetch::call(config, call, &request, self.claimed.betas.as_deref(), &mut keeper).await;
+        let version = self.claimed.version.as_deref().unwrap_or(version::DEFAULT);
+        let headers = [("anthropic-version", Some(version)), ("anthropic-beta", self.claimed.betas.as_deref())];
+        let outcome = claude_fetch::call(config, call, &request, &headers, &mut keeper).await;
         let duration_ms = millis(clock::now().since(began_at));
         match outcome {
             Ok(Answered { message, request_id }) => {

@@ -1,5 +1,7 @@
 //! What the platform calls.
 
+use std::rc::Rc;
+
 use worker::{Context, Env, MessageBatch, Request, Response, Result, event};
 
 use super::{consumer, http};
@@ -10,8 +12,8 @@ fn start() {
 }
 
 #[event(fetch)]
-async fn fetch(request: Request, env: Env, _context: Context) -> Result<Response> {
-    http::answer(request, &env).await
+async fn fetch(request: Request, env: Env, context: Context) -> Result<Response> {
+    http::answer(request, &env, &Rc::new(context)).await
 }
 
 /// Never fails: the macro makes an `Err` into a panic, which would take every other request of the isolate with it.

@@ -60,6 +60,7 @@ impl GateObject {
                 json::write(&())
             }
             GateQuestion::Report(ended) => json::write(&gate.report(&ended, now, &mut rng, &settings)),
+            GateQuestion::View { priority } => json::write(&gate.view(priority, now, &settings)),
             GateQuestion::Status => {
                 gate.expire(now, &settings);
                 json::write(&gate.status(now, &settings))

@@ -1,11 +1,13 @@
 //! The HTTP routes, each a list of steps.
 
 use std::cell::RefCell;
+use std::rc::Rc;
 
 use futures_util::StreamExt;
 use futures_util::future::LocalBoxFuture;
-use worker::{Env, Headers, Method, Request, Response, Result};
+use worker::{Context, Env, Headers, Method, Request, Response, Result};
 
+use super::messages::{self, Place};
 use super::stubs::{Cancellation, Deferral, GateStub, JobStub, ObjectError, Regeneration};
 use super::{clock, entropy, log, results, settings, together};
 use crate::api::address::Address;
@@ -22,19 +24,22 @@ use crate::submission::{self, Creation, Incoming, MAX_BODY_BYTES};
 use crate::telemetry::Event;
 
 /// Answers a request; an error is an answer too.
-pub(super) async fn answer(request: Request, env: &Env) -> Result<Response> {
+pub(super) async fn answer(request: Request, env: &Env, context: &Rc<Context>) -> Result<Response> {
     let request_id = entropy::request_id();
-    let response = match route(request, env).await {
+    let response = match route(request, env, context, &request_id).await {
         Ok(response) => response,
         Err(error) => refusal(&error, &request_id)?,
     };
-    response.headers().set("request-id", &request_id)?;
+    // What the upstream has answered has the upstream's id, for its support.
+    if response.headers().get("request-id")?.is_none() {
+        response.headers().set("request-id", &request_id)?;
+    }
     Ok(response)
 }
 
-type Answer = std::result::Result<Response, ApiError>;
+pub(super) type Answer = std::result::Result<Response, ApiError>;
 
-async fn route(request: Request, env: &Env) -> Answer {
+async fn route(request: Request, env: &Env, context: &Rc<Context>, request_id: &str) -> Answer {
     let url = request.inner().url();
     let address = Address::of(&url);
     let Some(route) = Route::of(&request.path()) else {
@@ -52,7 +57,10 @@ async fn route(request: Request, env: &Env) -> Answer {
         return Err(ApiError::method_not_allowed(route.allow()));
     }
     let caller = config.keys.authenticate(header("authorization").as_deref(), header("x-api-key").as_deref())?;
+    let place = Place { config: &config, env, context, request_id };
     match (route, method) {
+        (Route::Messages, _) => messages::create(request, address, &caller, &place).await,
+        (Route::Upstream, _) => messages::pass_through(request, address, &place).await,
         (Route::Jobs, _) => submit(request, address, &caller, &config, env).await,
         (Route::Job(None) | Route::Deferral(None) | Route::Regenerate(None), _) => Err(ApiError::no_such_job()),
         (Route::Regenerate(Some(id)), _) => regenerate(&request, &id, address, &caller, &config, env).await,
@@ -79,7 +87,14 @@ async fn submit(mut request: Request, address: Address<'_>, caller: &Caller, con
     submission::check_content_type(header(&request, "content-type").as_deref())?;
     let body = read_body(&mut request).await?;
     let (betas, key) = (header(&request, "anthropic-beta"), header(&request, "idempotency-key"));
-    let incoming = Incoming { client, body: &body, betas: betas.as_deref(), idempotency_key: key.as_deref() };
+    let version = header(&request, "anthropic-version");
+    let incoming = Incoming {
+        client,
+        body: &body,
+        betas: betas.as_deref(),
+        version: version.as_deref(),
+        idempotency_key: key.as_deref(),
+    };
     let random = entropy::bits().ok_or_else(|| ApiError::unavailable("no randomness to name the job with", 1))?;
     let accepted = submission::accept(incoming, config, random, clock::now())?;
     let id = &accepted.record.id;
@@ -91,7 +106,7 @@ async fn submit(mut request: Request, address: Address<'_>, caller: &Caller, con
 }
 
 /// The receipt for a job that is stored.
-fn receive(
+pub(super) fn receive(
     request: &Request,
     creation: &Creation,
     fingerprint: &str,
@@ -178,7 +193,7 @@ fn question(request: &Request, wait: Option<&str>, messages: &Messages) -> std::
     Question::parse(wait, known.as_deref(), messages.language(None, accept_language(request).as_deref()))
 }
 
-fn accept_language(request: &Request) -> Option<String> {
+pub(super) fn accept_language(request: &Request) -> Option<String> {
     request.headers().get("accept-language").ok().flatten()
 }
 
@@ -271,7 +286,7 @@ fn health(loaded: std::result::Result<&Config, &[Fault]>) -> Answer {
 
 /// The body, unless it is too large. Up to a bound the rest of such a one is read all the same, and dropped: to a client
 /// that is still writing, a connection that is closed after an early answer is a broken pipe, and the answer is lost.
-async fn read_body(request: &mut Request) -> std::result::Result<Vec<u8>, ApiError> {
+pub(super) async fn read_body(request: &mut Request) -> std::result::Result<Vec<u8>, ApiError> {
     let too_large = || ApiError::new(ErrorKind::TooLarge, format!("a submission has at most {MAX_BODY_BYTES} bytes"));
     let announced =
         request.headers().get("content-length").ok().flatten().and_then(|length| length.parse::<usize>().ok());
@@ -332,7 +347,7 @@ fn misconfigured(faults: &[Fault]) -> ApiError {
     ApiError::unavailable(format!("this deployment's configuration is broken: {}", list.join("; ")), 60)
 }
 
-fn unavailable(job: Option<&JobId>, error: &ObjectError) -> ApiError {
+pub(super) fn unavailable(job: Option<&JobId>, error: &ObjectError) -> ApiError {
     log::trouble(job.map(ToString::to_string).as_deref(), "job_object", &error.to_string());
     ApiError::unavailable("the job's storage did not answer; try again, with the same idempotency-key if you submit", 2)
 }
@@ -341,7 +356,7 @@ fn json(status: u16, value: &dyn ToJson, headers: &[(&str, &str)]) -> Answer {
     respond(status, json::write(value), headers)
 }
 
-fn respond(status: u16, body: String, headers: &[(&str, &str)]) -> Answer {
+pub(super) fn respond(status: u16, body: String, headers: &[(&str, &str)]) -> Answer {
     let build = || -> Result<Response> {
         let response = if body.is_empty() { Response::empty()? } else { Response::ok(body)? };
         let all = Headers::new();

@@ -151,7 +151,7 @@ impl Inner {
 
     /// The same new job for every caller that asks, so that two asking at once are answered once.
     fn regenerate(&self, Regenerate { caller, id }: Regenerate) -> Result<Response> {
-        let visible = |record: &Record| caller.may_see(&record.client) && !record.erased;
+        let visible = |record: &Record| caller.may_see(&record.client) && !record.is_gone();
         let Some(mut record) = self.storage.load()?.filter(visible) else {
             return Response::from_bytes(wire::frame(&Regeneration::Unknown, &[]));
         };

@@ -14,6 +14,8 @@ use crate::job::{Begun, Claim, JobId, Record, Renewal, Settled, Settlement, Toke
 use crate::json::{self, FromJson, Text};
 use crate::policy::answer::{Asking, Decision, Ended, PermitId, Verdict};
 use crate::policy::forced::Order;
+use crate::policy::gate::View;
+use crate::policy::priority::Priority;
 use crate::policy::rate_limits::RateLimits;
 use crate::submission::Creation;
 
@@ -208,6 +210,7 @@ pub(super) enum GateQuestion {
     Renew { permit: PermitId },
     Content { permit: PermitId, limits: RateLimits },
     Report(Ended),
+    View { priority: Priority },
     Status,
     Force { order: Order },
     Release,
@@ -218,6 +221,7 @@ json::choice!(GateQuestion {
     "renew" => Renew { permit },
     "content" => Content { permit, limits },
     "report" => Report(ended),
+    "view" => View { priority },
     "status" => Status,
     "force" => Force { order },
     "release" => Release,
@@ -243,6 +247,10 @@ impl<'a> GateStub<'a> {
 
     pub(super) async fn report(&self, ended: Ended) -> Result<Verdict, ObjectError> {
         self.ask(&GateQuestion::Report(ended)).await
+    }
+
+    pub(super) async fn view(&self, priority: Priority) -> Result<View, ObjectError> {
+        self.ask(&GateQuestion::View { priority }).await
     }
 
     pub(super) async fn status(&self) -> Result<Text, ObjectError> {

@@ -15,5 +15,5 @@ pub use id::JobId;
 pub use record::{Begun, Claim, Claimed, DeferralAnswer, Record, Renewal, Settled, Token};
 pub use schedule::{Effect, Timing};
 pub use settlement::{Ending, Hold, Settlement, Then};
-pub use spec::Spec;
+pub use spec::{Spec, WhenInterrupted};
 pub use state::{FailReason, State};

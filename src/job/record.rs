@@ -17,6 +17,7 @@ use super::spec::Spec;
 use super::state::{FailReason, State};
 use crate::json;
 use crate::policy::answer::HoldReason;
+use crate::policy::cause::Class;
 use crate::policy::demands::Demands;
 use crate::policy::kinds::WhenExhausted;
 use crate::policy::presets::Preset;
@@ -173,6 +174,8 @@ pub struct Claimed {
     pub priority: Priority,
     /// Whether only the model asked for will do.
     pub first_choice_only: bool,
+    /// Whether another model may answer whatever the kind says.
+    pub fallback_allowed: bool,
     /// What the request asks of a model.
     pub demands: Demands,
     /// What happens after the last attempt, if the job says so itself.
@@ -181,6 +184,8 @@ pub struct Claimed {
     pub preset: Option<Preset>,
     /// `anthropic-beta`.
     pub betas: Option<String>,
+    /// `anthropic-version`, forwarded as it came.
+    pub version: Option<String>,
     /// Attempts used so far.
     pub attempts: u32,
     /// Calls that count towards `max_calls` so far.
@@ -203,10 +208,12 @@ json::object!(Claimed {
     kind,
     priority,
     first_choice_only,
+    fallback_allowed = false,
     demands,
     when_exhausted,
     preset,
     betas,
+    version,
     attempts,
     counted_calls,
     deferrals,
@@ -352,11 +359,13 @@ impl Record {
             model: self.spec.model.clone(),
             kind: self.spec.kind.clone(),
             priority: self.spec.priority,
-            first_choice_only: self.spec.first_choice_only,
+            first_choice_only: self.spec.first_choice_only || self.was_refused_elsewhere(),
+            fallback_allowed: self.spec.fallback_allowed,
             demands: self.spec.demands.clone(),
             when_exhausted: self.spec.when_exhausted,
             preset: self.spec.preset,
             betas: self.spec.betas.clone(),
+            version: self.spec.version.clone(),
             attempts: self.attempts,
             counted_calls: self.calls.saturating_sub(self.uncounted_calls),
             deferrals: self.deferrals,
@@ -416,14 +425,14 @@ impl Record {
             self.attempts = self.attempts.saturating_add(u32::from(call.costs_attempt));
             self.uncounted_calls = self.uncounted_calls.saturating_add(u32::from(!call.costs_call));
             let entry = Entry {
-                at: now,
+                at: now - Duration::from_millis(call.ago_ms),
                 model: call.model,
                 cause: call.cause,
                 status: call.status,
                 request_id: call.request_id,
                 costs_attempt: call.costs_attempt,
                 computed_wait_ms: call.computed_wait_ms,
-                real_wait_ms: None,
+                real_wait_ms: call.real_wait_ms,
             };
             history::push(&mut self.history, entry);
         }
@@ -468,6 +477,11 @@ impl Record {
             _ => return DeferralAnswer::NotAsked,
         }
         DeferralAnswer::Taken
+    }
+
+    /// Whether another model has refused the request: it will do so again.
+    fn was_refused_elsewhere(&self) -> bool {
+        self.history.iter().any(|entry| entry.model != self.spec.model && entry.cause.class() == Class::Final)
     }
 
     /// The job that does this one again: `id`, unless there is one already. `None` if there is nothing to do better.

@@ -35,9 +35,23 @@ pub struct FailedCall {
     pub costs_call: bool,
     /// The wait that was drawn, in milliseconds, before the deadline was looked at.
     pub computed_wait_ms: Option<u64>,
+    /// The wait that passed until the delivery called again, in milliseconds, if it did.
+    pub real_wait_ms: Option<u64>,
+    /// How long before the settlement it failed, in milliseconds.
+    pub ago_ms: u64,
 }
 
-json::object!(FailedCall { model, cause, status, request_id, costs_attempt, costs_call, computed_wait_ms });
+json::object!(FailedCall {
+    model,
+    cause,
+    status,
+    request_id,
+    costs_attempt,
+    costs_call,
+    computed_wait_ms,
+    real_wait_ms,
+    ago_ms
+});
 
 /// What comes after a delivery.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -18,6 +18,8 @@ pub struct Spec {
     pub model: String,
     /// `anthropic-beta`, forwarded as it came.
     pub betas: Option<String>,
+    /// `anthropic-version`: which of the API's rules the request was written for. None: the deployment's.
+    pub version: Option<String>,
     /// The backoff preset (B6); none means the deployment's own backoff.
     pub preset: Option<Preset>,
     /// How long after its submission the job may still be waited for, in seconds.
@@ -34,13 +36,15 @@ pub struct Spec {
     pub locale: Option<String>,
     /// What the request asks of a model: whether it fits another one.
     pub demands: Demands,
-    /// Whether only the model that was asked for will do: a regenerated job.
+    /// Whether only the model that was asked for will do: a regenerated job, or the caller's wish.
     pub first_choice_only: bool,
+    /// Whether another model may answer although the kind says no: the caller's wish.
+    pub fallback_allowed: bool,
     /// The job that this one does again.
     pub regenerates: Option<JobId>,
 }
 
-json::object!(Spec { kind, priority, model, betas, preset, deadline_seconds, when_exhausted, when_interrupted = WhenInterrupted::default(), webhook, metadata, locale, demands = Demands::default(), first_choice_only = false, regenerates });
+json::object!(Spec { kind, priority, model, betas, version, preset, deadline_seconds, when_exhausted, when_interrupted = WhenInterrupted::default(), webhook, metadata, locale, demands = Demands::default(), first_choice_only = false, fallback_allowed = false, regenerates });
 
 /// What happens if the upstream breaks after somebody saw part of the answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

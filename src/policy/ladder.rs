@@ -9,7 +9,8 @@
 //! | the fallback | who may leave, and was not there yet | when that is overloaded or refuses |
 //! | wait | everyone | – |
 //!
-//! - **Overload is the only reason to leave**, met as a failed call or as a gate's refusal that says `leave`. A rate limit paces
+//! - **Overload is the only reason to leave**, met as a failed call (before content or in the middle of an answer: nobody has
+//!   seen it) or as a gate's refusal that says `leave`. A rate limit paces
 //!   the job where it is; any other failure ends the pass.
 //! - **The second rung is left out** when one overload is enough (a peak hour, a degraded model: the verdict's `leave`) and the
 //!   job may go elsewhere; when the overload asked for a longer wait; and when the gate has closed over it.
@@ -141,8 +142,8 @@ impl Ladder {
     }
 
     /// A call failed. `verdict` is the gate's.
-    pub fn failed(&mut self, class: Class, after_content: bool, verdict: &Verdict, rng: &mut fastrand::Rng) -> Move {
-        if class != Class::Overload || after_content {
+    pub fn failed(&mut self, class: Class, verdict: &Verdict, rng: &mut fastrand::Rng) -> Move {
+        if class != Class::Overload {
             return verdict.held.map_or(Move::End, Move::Hold);
         }
         if self.left.is_some() {
@@ -242,7 +243,7 @@ mod tests {
     }
 
     fn overloaded(ladder: &mut Ladder, verdict: &Verdict) -> Move {
-        ladder.failed(Class::Overload, false, verdict, &mut fastrand::Rng::with_seed(1))
+        ladder.failed(Class::Overload, verdict, &mut fastrand::Rng::with_seed(1))
     }
 
     fn waits(floor: u64) -> Verdict {
@@ -333,13 +334,11 @@ mod tests {
     }
 
     #[test]
-    fn only_overload_before_content_climbs_and_a_rate_limit_never_leaves() {
-        for (class, after_content) in
-            [(Class::RateLimit, false), (Class::Transient, false), (Class::SpendCap, false), (Class::Overload, true)]
-        {
+    fn only_overload_climbs_and_a_rate_limit_never_leaves() {
+        for class in [Class::RateLimit, Class::Transient, Class::SpendCap] {
             let mut ladder = Ladder::new(Priority::Medium, true);
             let mut rng = fastrand::Rng::with_seed(1);
-            assert_eq!(ladder.failed(class, after_content, &waits(0), &mut rng), Move::End, "{class:?}");
+            assert_eq!(ladder.failed(class, &waits(0), &mut rng), Move::End, "{class:?}");
         }
         let mut ladder = Ladder::new(Priority::Medium, true);
         let paced = refusal(HoldReason::RetryAfter, false, Some(1));

@@ -2,10 +2,12 @@
 
 use crate::api::error::ApiError;
 use crate::api::form::Form;
+use crate::api::wish::Wish;
 use crate::claude::betas::Betas;
 use crate::claude::request::MessagesRequest;
+use crate::claude::version;
 use crate::config::{Config, MAX_DEADLINE_SECONDS, MIN_DEADLINE_SECONDS};
-use crate::job::Spec;
+use crate::job::{Spec, WhenInterrupted};
 use crate::json::Text;
 use crate::policy::priority::Priority;
 use crate::policy::wording::language;
@@ -23,11 +25,11 @@ pub struct Submission {
 }
 
 impl Submission {
-    /// Reads the body of `POST /v1/jobs` and the `anthropic-beta` header that came with it.
+    /// Reads the body of `POST /v1/jobs` and the upstream's headers that came with it.
     ///
     /// # Errors
     /// 400 with every fault.
-    pub fn parse(body: &[u8], betas: Option<&str>, config: &Config) -> Result<Self, ApiError> {
+    pub fn parse(body: &[u8], betas: Option<&str>, version: Option<&str>, config: &Config) -> Result<Self, ApiError> {
         let mut form = Form::parse(body, &FIELDS)?;
         let names = || config.kinds.names().collect::<Vec<_>>().join(", ");
         let kind: Option<String> = form.required("kind", "a string");
@@ -51,19 +53,18 @@ impl Submission {
             form.problems.push(problem);
             None
         });
+        form.problems.extend(version.and_then(|version| version::check(version).err()));
         match (kind, request) {
             (Some(kind), Some(request)) if form.problems.is_empty() => {
                 let own = config.kinds.get(&kind).and_then(|kind| kind.primary_model.clone());
                 let model = request.model.clone().or(own).unwrap_or_else(|| config.primary_model.clone());
-                let mut demands = request.demands.clone();
-                let names = betas.as_ref().map(Betas::as_str).unwrap_or_default().split(',');
-                names.filter(|name| !name.is_empty()).for_each(|name| demands.add_feature(name));
                 let deadline_seconds = deadline.unwrap_or(config.policy.deadline_seconds);
                 let spec = Spec {
                     kind,
                     priority,
                     model,
-                    betas: betas.map(|betas| betas.as_str().to_owned()),
+                    betas: None,
+                    version: version.map(str::to_owned),
                     preset,
                     deadline_seconds,
                     when_exhausted,
@@ -71,15 +72,60 @@ impl Submission {
                     webhook,
                     metadata,
                     locale,
-                    demands,
+                    demands: request.demands.clone(),
                     first_choice_only: false,
+                    fallback_allowed: false,
                     regenerates: None,
                 };
-                Ok(Self { spec, request })
+                Ok(Self { spec: with_betas(spec, betas), request })
             }
             _ => Err(ApiError::invalid(form.problems)),
         }
     }
+}
+
+/// The fields of the job that a Messages call becomes if it is handed over, and its body without model and stream. `None` if
+/// the body is none that a job could have: the upstream will say what is wrong with it.
+#[must_use]
+pub(super) fn of_call(
+    body: &[u8],
+    betas: Option<&str>,
+    version: Option<&str>,
+    wish: &Wish,
+    config: &Config,
+) -> Option<Submission> {
+    let request = MessagesRequest::parse(std::str::from_utf8(body).ok()?, "request").ok()?;
+    let betas = Betas::parse(betas.unwrap_or_default()).ok()?;
+    version.map_or(Ok(()), version::check).ok()?;
+    let kind = wish.kind.clone().unwrap_or_else(|| DEFAULT_KIND.to_owned());
+    let own = config.kinds.get(&kind).and_then(|kind| kind.primary_model.clone());
+    let spec = Spec {
+        kind,
+        priority: wish.priority,
+        model: request.model.clone().or(own).unwrap_or_else(|| config.primary_model.clone()),
+        betas: None,
+        version: version.map(str::to_owned),
+        preset: None,
+        deadline_seconds: config.policy.deadline_seconds,
+        when_exhausted: None,
+        when_interrupted: WhenInterrupted::default(),
+        webhook: None,
+        metadata: None,
+        locale: None,
+        demands: request.demands.clone(),
+        first_choice_only: wish.fallback == Some(false),
+        fallback_allowed: wish.fallback == Some(true),
+        regenerates: None,
+    };
+    Some(Submission { spec: with_betas(spec, betas), request })
+}
+
+/// The betas are passed on as they came, and are asked of the model, too.
+fn with_betas(mut spec: Spec, betas: Option<Betas>) -> Spec {
+    let names = betas.as_ref().map(Betas::as_str).unwrap_or_default().split(',');
+    names.filter(|name| !name.is_empty()).for_each(|name| spec.demands.add_feature(name));
+    spec.betas = betas.map(|betas| betas.as_str().to_owned());
+    spec
 }
 
 fn metadata(form: &mut Form<'_>) -> Option<Text> {
@@ -128,4 +174,6 @@ const FIELDS: [&str; 10] = [
     "metadata",
     "locale",
 ];
+/// The kind of a call that names none.
+const DEFAULT_KIND: &str = "default";
 const MAX_METADATA_BYTES: usize = 4_096;

@@ -14,11 +14,25 @@ use sha2::{Digest, Sha256};
 
 use crate::api::error::{ApiError, ErrorKind};
 use crate::api::status::wording;
+use crate::api::wish::Wish;
+use crate::claude::request::Problem;
+use crate::claude::tool_history::{self, History};
 use crate::config::{Config, Policy};
 use crate::job::{JobId, Record};
 use crate::json;
 use crate::policy::time::Timestamp;
 use crate::policy::wording::Message;
+
+/// A call of the synchronous path.
+#[derive(Debug)]
+pub struct AcceptedCall {
+    /// The job that it becomes if it is handed over.
+    pub accepted: Accepted,
+    /// Whether its body can be sent as it came: it names a model, and nothing had to be mended.
+    pub is_as_it_came: bool,
+    /// Whether the caller wants a stream.
+    pub stream: bool,
+}
 
 /// What came in, apart from the route.
 #[derive(Clone, Copy, Debug)]
@@ -29,6 +43,8 @@ pub struct Incoming<'a> {
     pub body: &'a [u8],
     /// The `anthropic-beta` header.
     pub betas: Option<&'a str>,
+    /// The `anthropic-version` header.
+    pub version: Option<&'a str>,
     /// The `idempotency-key` header.
     pub idempotency_key: Option<&'a str>,
 }
@@ -40,6 +56,8 @@ pub struct Accepted {
     pub record: Record,
     /// Its Messages body without model and stream, to be kept beside it.
     pub request: String,
+    /// What had to be mended in its tool history, for a header.
+    pub mended: Option<String>,
 }
 
 /// The Job object's answer to a creation.
@@ -89,10 +107,55 @@ pub fn accept(incoming: Incoming<'_>, config: &Config, random: u128, now: Timest
         None => JobId::random(random),
         Some(key) => keyed_id(incoming.client, key, config)?,
     };
-    let Submission { spec, request } = Submission::parse(incoming.body, incoming.betas, config)?;
-    let fingerprint = fingerprint(incoming.body, incoming.betas);
+    let Submission { spec, request } = Submission::parse(incoming.body, incoming.betas, incoming.version, config)?;
+    let (request, mended) = mend(request.body_rest, "request.")?;
+    let fingerprint = fingerprint(&incoming);
     let record = Record::new(id, incoming.client.to_owned(), spec, fingerprint, now);
-    Ok(Accepted { record, request: request.body_rest })
+    Ok(Accepted { record, request, mended })
+}
+
+/// Checks a call of the synchronous path, and makes it into the record of the job that it becomes if it is handed over. `None`
+/// if its body is none that a job could have: the upstream will say what is wrong with it.
+///
+/// # Errors
+/// What is wrong with the headers that are ours.
+pub fn accept_call(
+    incoming: Incoming<'_>,
+    wish: &Wish,
+    config: &Config,
+    random: u128,
+    now: Timestamp,
+) -> Result<Option<AcceptedCall>, ApiError> {
+    if let Some(kind) = wish.kind.as_deref().filter(|kind| config.kinds.get(kind).is_none()) {
+        let names = config.kinds.names().collect::<Vec<_>>().join(", ");
+        let message = format!("spillway-kind: must be one of {names}, is {kind:?}");
+        return Err(ApiError::new(ErrorKind::InvalidRequest, message));
+    }
+    let id = match incoming.idempotency_key {
+        None => JobId::random(random),
+        Some(key) => keyed_id(incoming.client, key, config)?,
+    };
+    let call = form::of_call(incoming.body, incoming.betas, incoming.version, wish, config);
+    let Some(Submission { spec, request }) = call else { return Ok(None) };
+    let record = Record::new(id, incoming.client.to_owned(), spec, fingerprint(&incoming), now);
+    let (names_model, stream) = (request.model.is_some(), request.stream);
+    let (request, mended) = mend(request.body_rest, "")?;
+    let is_as_it_came = names_model && mended.is_none();
+    Ok(Some(AcceptedCall { accepted: Accepted { record, request, mended }, is_as_it_came, stream }))
+}
+
+/// A body whose tool history can be sent, and what was done to it. Its places are within `place`.
+fn mend(body_rest: String, place: &str) -> Result<(String, Option<String>), ApiError> {
+    match tool_history::check(&body_rest) {
+        History::Sound => Ok((body_rest, None)),
+        History::Mended { body_rest, mended } => {
+            let list: Vec<String> = mended.iter().map(|mend| format!("{} {}", mend.kind.name(), mend.place)).collect();
+            Ok((body_rest, Some(list.join(", "))))
+        }
+        History::Broken(problem) => {
+            Err(ApiError::invalid(vec![Problem::new(format!("{place}{}", problem.place), problem.message)]))
+        }
+    }
 }
 
 /// The answer to the offer to defer, from the body of `POST …/deferral`.
@@ -161,13 +224,14 @@ fn keyed_id(client: &str, key: &str, config: &Config) -> Result<JobId, ApiError>
     JobId::for_key(secret.as_bytes(), client, key).map_err(|_| ApiError::new(ErrorKind::Unavailable, not_set))
 }
 
-/// Everything that makes a submission another one. The length keeps header and body apart.
-fn fingerprint(body: &[u8], betas: Option<&str>) -> String {
-    let betas = betas.unwrap_or_default();
+/// Everything that makes a submission another one. The lengths keep headers and body apart.
+fn fingerprint(incoming: &Incoming<'_>) -> String {
     let mut hash = Sha256::new();
-    hash.update(u64::try_from(betas.len()).unwrap_or(u64::MAX).to_be_bytes());
-    hash.update(betas.as_bytes());
-    hash.update(body);
+    for header in [incoming.betas, incoming.version].map(Option::unwrap_or_default) {
+        hash.update(u64::try_from(header.len()).unwrap_or(u64::MAX).to_be_bytes());
+        hash.update(header.as_bytes());
+    }
+    hash.update(incoming.body);
     hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 

@@ -14,7 +14,7 @@ use std::path::Path as FilePath;
 use source::{Found, Path, module_of, paths};
 
 /// Each unit and those that it may use, from the innermost on.
-const UNITS: [(&str, &[&str]); 10] = [
+const UNITS: [(&str, &[&str]); 11] = [
     ("json", &[]),
     ("policy", &["json"]),
     ("job", &["json", "policy"]),
@@ -24,7 +24,8 @@ const UNITS: [(&str, &[&str]); 10] = [
     ("config", &["json", "policy", "job", "api"]),
     ("submission", &["json", "policy", "job", "claude", "api", "config"]),
     ("delivery", &["json", "policy", "job", "claude", "config"]),
-    ("edge", &["json", "policy", "job", "claude", "telemetry", "api", "config", "submission", "delivery"]),
+    ("relay", &["json", "policy", "job", "claude", "api", "config", "delivery"]),
+    ("edge", &["json", "policy", "job", "claude", "telemetry", "api", "config", "submission", "delivery", "relay"]),
 ];
 
 /// What reads a clock, draws randomness or touches the world, and so belongs to the edge. Maps with a hasher of their own

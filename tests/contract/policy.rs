@@ -107,6 +107,19 @@ fn an_unknown_key_is_refused_by_its_path_on_every_level() {
 }
 
 #[test]
+fn a_kinds_name_and_its_models_are_such_as_can_be_called() {
+    for (kinds, key) in [
+        (r#"{"a":{"primary_model":""}}"#, "POLICY.kinds.a.primary_model: must be a model id"),
+        (r#"{"a":{"fallback_model":"x y"}}"#, "POLICY.kinds.a.fallback_model: must be a model id"),
+        (r#"{"":{}}"#, "POLICY.kinds: its name must be 1 to 64 visible ASCII characters"),
+        (r#"{"a b":{}}"#, "POLICY.kinds: its name must be 1 to 64 visible ASCII characters"),
+    ] {
+        assert_eq!(faults(&format!(r#"{{"kinds":{kinds}}}"#)), [key], "{kinds}");
+    }
+    assert_eq!(faults(r#"{"kinds":{"a":{"primary_model":"any/model:1@x"}}}"#), [""; 0]);
+}
+
+#[test]
 fn all_faults_are_named_at_once() {
     let found =
         faults(r#"{"max_attempts":0,"call":{"idle_seconds":0},"breaker":{"open_seconds":0},"hours":{"peak_utc":"x"}}"#);

@@ -14,7 +14,7 @@ const NOW: Timestamp = Timestamp::from_millis(1_700_000_000_000);
 const BODY: &str = r#"{"kind":"tagging","request":{"max_tokens":10,"messages":[{"role":"user","content":"Hi"}]}}"#;
 
 fn submit(client: &str, body: &str, key: Option<&str>, random: u128) -> Result<Accepted, ApiError> {
-    let incoming = Incoming { client, body: body.as_bytes(), betas: None, idempotency_key: key };
+    let incoming = Incoming { client, body: body.as_bytes(), betas: None, version: None, idempotency_key: key };
     accept(incoming, &config(), random, NOW)
 }
 
@@ -66,7 +66,8 @@ fn a_key_is_1_to_255_printable_characters_and_needs_the_signing_secret() {
     assert!(submit("app", BODY, Some(&"k".repeat(255)), 1).is_ok());
 
     let bare = config_with(|name| (name == "SIGNING_SECRET").then_some(""));
-    let incoming = Incoming { client: "app", body: BODY.as_bytes(), betas: None, idempotency_key: Some("k") };
+    let incoming =
+        Incoming { client: "app", body: BODY.as_bytes(), betas: None, version: None, idempotency_key: Some("k") };
     let error = accept(incoming, &bare, 1, NOW).unwrap_err();
     assert_eq!(error.kind, ErrorKind::Unavailable);
     assert!(error.message.contains("SIGNING_SECRET"), "{}", error.message);
@@ -96,12 +97,14 @@ fn the_same_submission_gets_the_same_receipt_and_another_one_a_conflict() {
 }
 
 #[test]
-fn other_betas_make_another_submission() {
-    let fingerprint = |betas| {
-        let incoming = Incoming { client: "app", body: BODY.as_bytes(), betas, idempotency_key: None };
+fn other_headers_of_the_upstreams_make_another_submission() {
+    let of = |betas, version| {
+        let incoming = Incoming { client: "app", body: BODY.as_bytes(), betas, version, idempotency_key: None };
         accept(incoming, &config(), 1, NOW).unwrap().record.fingerprint
     };
+    let fingerprint = |betas| of(betas, None);
     assert_eq!(fingerprint(None), fingerprint(None));
+    assert_ne!(of(None, Some("2026-10-21")), fingerprint(None));
     assert_ne!(fingerprint(None), fingerprint(Some("a")));
     assert_ne!(fingerprint(Some("b")), fingerprint(Some("a")));
 }

@@ -54,6 +54,8 @@ fn failed_calls(cause: Cause, wait_ms: Option<u64>) -> Vec<FailedCall> {
         costs_attempt: true,
         costs_call: true,
         computed_wait_ms: wait_ms,
+        real_wait_ms: None,
+        ago_ms: 0,
     }]
 }
 

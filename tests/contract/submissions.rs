@@ -20,7 +20,7 @@ fn with_request(request: &str) -> String {
 }
 
 fn problems(body: &str, betas: Option<&str>) -> Vec<String> {
-    let Err(error) = Submission::parse(body.as_bytes(), betas, &config()) else { return Vec::new() };
+    let Err(error) = Submission::parse(body.as_bytes(), betas, None, &config()) else { return Vec::new() };
     assert_eq!(error.kind, ErrorKind::InvalidRequest, "{body}");
     assert!(!error.message.is_empty(), "an error that says nothing: {body}");
     error.problems.iter().map(|problem| format!("{}: {}", problem.place, problem.message)).collect()
@@ -119,7 +119,7 @@ fn what_is_no_json_object_is_refused_with_the_place_where_it_stops_being_one() {
         (b"{} {}", "something follows the value at line 1 column 4"),
         (b"{\"kind\":\"\xff\"}", "invalid utf-8"),
     ] {
-        let error = Submission::parse(body, None, &config()).unwrap_err();
+        let error = Submission::parse(body, None, None, &config()).unwrap_err();
         assert_eq!(error.kind, ErrorKind::InvalidRequest);
         assert!(error.message.starts_with("the body is not a JSON object: "), "{}", error.message);
         assert!(error.message.contains(says), "{}", error.message);
@@ -161,7 +161,7 @@ fn every_kind_of_the_table_and_every_field_is_accepted() {
 #[test]
 fn a_submission_says_what_it_means_and_the_rest_is_the_deployments() {
     let json = |body: &str, betas| {
-        let Submission { mut spec, .. } = Submission::parse(body.as_bytes(), betas, &config()).unwrap();
+        let Submission { mut spec, .. } = Submission::parse(body.as_bytes(), betas, None, &config()).unwrap();
         spec.demands = Demands::default();
         serde_json::to_string(&spec).unwrap()
     };
@@ -189,7 +189,7 @@ fn a_submission_says_what_it_means_and_the_rest_is_the_deployments() {
 fn a_request_goes_on_byte_for_byte_but_for_model_and_stream() {
     let request = r#"{"model":"m","stream":false,"max_tokens":10, "temperature": 0.70 ,"messages":[ {"role":"user","content":"é\u00e9"} ],
         "x":1e2}"#;
-    let submission = Submission::parse(with_request(request).as_bytes(), None, &config()).unwrap();
+    let submission = Submission::parse(with_request(request).as_bytes(), None, None, &config()).unwrap();
     assert_eq!(submission.spec.model, "m");
     assert_eq!(
         submission.request.body_rest,
@@ -202,7 +202,7 @@ fn what_a_request_asks_of_a_model_is_kept_with_the_job_its_betas_included() {
     let request = r#"{"max_tokens":10,"messages":[{"role":"user","content":"Hi"}],"thinking":{"type":"adaptive"},
         "tools":[{"type":"web_search_20250305","name":"web_search"}]}"#;
     let betas = Some("interleaved-thinking-2025-05-14, new-2026-11-30");
-    let Submission { spec, .. } = Submission::parse(with_request(request).as_bytes(), betas, &config()).unwrap();
+    let Submission { spec, .. } = Submission::parse(with_request(request).as_bytes(), betas, None, &config()).unwrap();
     let expected = Demands {
         max_tokens: 10,
         input_tokens: spec.demands.input_tokens,

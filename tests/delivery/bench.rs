@@ -172,14 +172,14 @@ impl Bench {
                         Outcome::Answer => {
                             let ended = delivery.ended(&made, Report::Success, RateLimits::default());
                             verdict = self.gate.report(&ended, self.now, &mut self.rng, &settings);
-                            next = delivery.on_answer();
+                            next = delivery.on_answer(self.now);
                         }
                         Outcome::Fails { failure, after_content } => {
                             let (cause, retry_after) = (failure.cause, failure.retry_after);
                             let report = Report::Failure { cause, after_content: *after_content, retry_after };
                             let ended = delivery.ended(&made, report, RateLimits::default());
                             verdict = self.gate.report(&ended, self.now, &mut self.rng, &settings);
-                            next = delivery.on_failure(failure, *after_content, &verdict, self.now, &mut self.rng);
+                            next = delivery.on_failure(failure, &verdict, self.now, &mut self.rng);
                         }
                     }
                     call = Some((made, verdict));

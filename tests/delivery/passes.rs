@@ -1,5 +1,7 @@
 //! A pass over the ladder, with the gates of two models: who is called, in which order, what it costs, and how it ends.
 
+use std::time::Duration;
+
 use spillway::claude::failure::Failure;
 use spillway::config::Config;
 use spillway::delivery::{Delivery, Step};
@@ -30,6 +32,8 @@ struct Pass {
     called: Vec<String>,
     /// The short waits within the delivery.
     pauses: Vec<u128>,
+    /// Whether failures come in the middle of an answer.
+    after_content: bool,
 }
 
 fn pass(policy: &str) -> Pass {
@@ -41,6 +45,7 @@ fn pass(policy: &str) -> Pass {
         now: T0,
         called: Vec::new(),
         pauses: Vec::new(),
+        after_content: false,
     }
 }
 
@@ -97,14 +102,15 @@ impl Pass {
                     let report = match &outcome {
                         Ok(()) => Report::Success,
                         Err(Failure { cause, retry_after, .. }) => {
-                            Report::Failure { cause: *cause, after_content: false, retry_after: *retry_after }
+                            let after_content = self.after_content;
+                            Report::Failure { cause: *cause, after_content, retry_after: *retry_after }
                         }
                     };
                     let ended = delivery.ended(&call, report, RateLimits::default());
                     let verdict = self.gate(&call.model).report(&ended, now, &mut rng, &settings);
                     match outcome {
-                        Ok(()) => delivery.on_answer(),
-                        Err(failure) => delivery.on_failure(&failure, false, &verdict, now, &mut rng),
+                        Ok(()) => delivery.on_answer(self.now),
+                        Err(failure) => delivery.on_failure(&failure, &verdict, now, &mut rng),
                     }
                 }
                 Step::Settle(settlement) => {
@@ -234,6 +240,33 @@ fn when_both_are_overloaded_three_calls_are_one_attempt() {
     assert_eq!((record.attempts, record.calls, record.history.len()), (1, 3, 3));
     let costs: Vec<_> = record.history.iter().map(|entry| entry.costs_attempt).collect();
     assert_eq!(costs, [false, false, true]);
+}
+
+#[test]
+fn an_overload_in_the_middle_of_an_answer_climbs_like_one_before_it_and_is_an_attempt() {
+    let (mut pass, mut record) = (pass(CALM), job(""));
+    pass.after_content = true;
+    let settlement = pass.deliver(&mut record, down(PRIMARY));
+    assert!(matches!(settlement.then, Then::End(Ending::Done { .. })), "{settlement:?}");
+    assert_eq!(pass.called, [PRIMARY, PRIMARY, FALLBACK]);
+    let settlement = pass.deliver(&mut job(""), |_, _| Err(overloaded()));
+    assert!(matches!(settlement.then, Then::Retry { cause: Cause::Overloaded, .. }));
+    assert!(settlement.failed_calls.iter().any(|call| call.costs_attempt));
+}
+
+#[test]
+fn a_fallback_that_has_refused_a_request_is_not_asked_again() {
+    let (mut pass, mut record) = (pass(CALM), job(""));
+    let upstream = |_: usize, model: &str| match model {
+        FALLBACK => Err(failure(Cause::InvalidRequest, None)),
+        _ => Err(overloaded()),
+    };
+    pass.deliver(&mut record, upstream);
+    assert_eq!(pass.called.iter().filter(|model| *model == FALLBACK).count(), 1);
+    pass.now = pass.now + Duration::from_secs(3_600);
+    pass.deliver(&mut record, upstream);
+    assert_eq!(pass.called.iter().filter(|model| *model == FALLBACK).count(), 1);
+    assert!(pass.called.len() >= 4, "the primary is");
 }
 
 #[test]

@@ -17,7 +17,7 @@ fn settled(deadline_seconds: u64, cause: Cause, verdict: &Verdict) -> Settlement
     let (claimed, config, mut rng) = (claimed(deadline_seconds), config("{}"), fastrand::Rng::with_seed(1));
     let (mut delivery, _) = Delivery::start(&claimed, &config, T0, T0, &mut rng);
     delivery.on_decision(first_decision(), T0, &mut rng);
-    match delivery.on_failure(&failure(cause, None), false, verdict, T0, &mut rng) {
+    match delivery.on_failure(&failure(cause, None), verdict, T0, &mut rng) {
         Step::Settle(settlement) => settlement,
         step => panic!("{step:?}"),
     }
@@ -63,7 +63,7 @@ fn what_a_call_took_is_no_longer_left_to_wait() {
     delivery.on_decision(first_decision(), T0, &mut rng);
     let later = T0 + Duration::from_secs(40);
     let server_error = failure(Cause::ServerError, None);
-    let step = delivery.on_failure(&server_error, false, &verdict(120_000, 0), later, &mut rng);
+    let step = delivery.on_failure(&server_error, &verdict(120_000, 0), later, &mut rng);
     let Step::Settle(settlement) = step else { panic!("{step:?}") };
     assert_eq!(settlement.then, Then::Retry { cause: Cause::ServerError, wait_ms: 15_000 });
 }
@@ -106,12 +106,27 @@ fn the_history_keeps_the_computed_wait_and_later_the_real_one() {
 }
 
 #[test]
+fn each_failed_call_has_its_own_moment_and_the_wait_that_came_after_it() {
+    let (mut bench, mut record) = (bench("{}"), job(86_400, None));
+    let began_at = bench.now;
+    let delivered = bench.deliver(&mut record, fails(Cause::Overloaded));
+    let [first, second] = &record.history[..] else { panic!("a pass of a job that may not leave is two calls") };
+    let pause = first.computed_wait_ms.unwrap();
+    assert!((1_500..=2_500).contains(&pause), "the pause of the ladder, not the bucket's wait: {pause}");
+    assert_eq!(first.real_wait_ms, Some(pause));
+    assert_eq!((first.at, second.at), (began_at, began_at + Duration::from_millis(pause)));
+    assert_eq!(second.real_wait_ms, None, "it is still waited");
+    assert_eq!(delivered.wait_ms(), second.computed_wait_ms.map(|ms| ms.div_ceil(1_000).max(1) * 1_000));
+}
+
+#[test]
 fn each_preset_waits_by_its_own_base_and_cap() {
+    // Of overloads it is the second of a pass that is waited for in the queue.
     for (preset, rate_limited_ms, overloaded_ms) in [
-        (None, 2_000, 4_000),
-        (Some(Preset::Realtime), 1_000, 2_000),
-        (Some(Preset::Batch), 2_000, 4_000),
-        (Some(Preset::Offline), 4_000, 10_000),
+        (None, 2_000, 8_000),
+        (Some(Preset::Realtime), 1_000, 4_000),
+        (Some(Preset::Batch), 2_000, 8_000),
+        (Some(Preset::Offline), 4_000, 20_000),
     ] {
         let mut longest = (0, 0);
         for seed in 0..200 {
@@ -119,7 +134,7 @@ fn each_preset_waits_by_its_own_base_and_cap() {
                 let (mut bench, mut record) = (bench("{}"), job(86_400, preset));
                 bench.rng = fastrand::Rng::with_seed(seed);
                 bench.deliver(&mut record, fails(cause));
-                record.history[0].computed_wait_ms.unwrap()
+                record.history.last().unwrap().computed_wait_ms.unwrap()
             };
             let (rate_limited, overloaded) = (first_wait(Cause::RateLimited), first_wait(Cause::Overloaded));
             assert!(rate_limited >= rate_limited_ms / 2, "equal jitter: {rate_limited}");

@@ -224,16 +224,17 @@ test("anthropic-beta is stored with the job and sent with its call", async () =>
   assert.equal(plain.headers["anthropic-beta"], undefined);
 });
 
-test("nothing of the caller's own headers goes upstream, least of all its key", async () => {
+test("of the caller's headers nothing goes upstream but the version it was written for, least of all its key", async () => {
   const headers = {
     "user-agent": "an-app/1.0",
     cookie: "session=1",
-    "anthropic-version": "1999-01-01",
+    "anthropic-version": "2026-10-21",
     "x-other": "1",
   };
   const { call } = await roundTrip("headers", body("headers"), { headers, key: "idempotent" });
   const sent = JSON.stringify(call.headers);
-  for (const word of ["an-app", "session", "1999", "x-other", "key-of-app", "idempotent"]) {
+  assert.equal(call.headers["anthropic-version"], "2026-10-21");
+  for (const word of ["an-app", "session", "x-other", "key-of-app", "idempotent"]) {
     assert.ok(!sent.includes(word), word);
   }
 });

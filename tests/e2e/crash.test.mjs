@@ -85,7 +85,7 @@ describe("a crash", { concurrency: 2 }, () => {
         ids.push(await spillway.accepted(body));
       }
       const called = spillway.calls().length;
-      await spillway.untilCalls((calls) => calls.length >= called + 3, 20_000);
+      await spillway.untilCalls((calls) => calls.length >= called + 3, 60_000);
       await spillway.kill();
       await spillway.restart();
     }

@@ -320,10 +320,13 @@ class Spillway {
 
 const isObject = (value) => typeof value === "object" && value !== null && !Array.isArray(value);
 
-/** What is about no job: a message that may be none of ours, the settings, and what the operator does with gates. */
+/**
+ * What is about no job: a message that may be none of ours, the settings, what the operator does with gates, and what calls
+ * that are waited for do with them.
+ */
 const ABOUT_NO_JOB = [
   ({ event }) => ["message_discarded", "message_retried", "gate_overridden"].includes(event),
-  ({ event, why }) => event === "gate_transition" && why.startsWith("override_"),
+  ({ event }) => event === "gate_transition",
   ({ event, part }) => event === "trouble" && ["configuration", "gate", "kv"].includes(part),
 ];
 const namesItsJob = (line) => /^job_[0-9a-f]{32}$/.test(line.job) || (!line.job && ABOUT_NO_JOB.some((is) => is(line)));

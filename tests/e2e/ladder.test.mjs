@@ -110,6 +110,7 @@ describe("the three stages", { concurrency: 4 }, () => {
 
   for (const [what, cut] of [
     ["before message_start", { after_events: 0, how: "error" }],
+    ["in the middle of the answer, which nobody has seen,", { after_deltas: 5, how: "error" }],
     ["after message_start", { after_events: 2, how: "error" }],
   ]) {
     test(`an overload inside the 200 ${what} counts the same`, async (t) => {
@@ -235,7 +236,6 @@ describe("only overload is a reason to leave", { concurrency: 4 }, async () => {
     "a 504": { error: "timeout" },
     "a broken connection": { fault: "reset" },
     "an end before content": { cut: { after_events: 2, how: "end" } },
-    "an overload after content": { tokens: 60, cut: { after_deltas: 5, how: "error" } },
   };
   const rules = Object.entries(OTHERWISE).map(([what, then]) => ({
     when: { marker: `[[${what}]]`, prompt_call: "1-2" },

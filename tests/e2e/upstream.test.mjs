@@ -56,7 +56,7 @@ const TRANSIENT = [
   ["silence in the stream", { tokens: 60, cut: { after_deltas: 5, how: "stall" } }, "idle_timeout", null],
   ["a reset in the stream", { tokens: 60, cut: { after_deltas: 5, how: "reset" } }, "truncated", null],
   ["an end in the stream", { tokens: 60, cut: { after_deltas: 5, how: "end" } }, "truncated", null],
-  ["an overload in the stream", { tokens: 60, cut: { after_deltas: 5, how: "error" } }, "overloaded", null],
+  ["an overload in the stream", { tokens: 60, cut: { after_deltas: 5, how: "error" } }, "overloaded", null, 2],
   ["a stream without an end", { tokens: 400, chunk_delay_ms: 150 }, "total_timeout", null],
   // A 200 that is no answer.
   ["HTML with 200", { fault: "html" }, "malformed_answer", 200],

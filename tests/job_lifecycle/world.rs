@@ -221,6 +221,8 @@ fn settlements() -> impl Strategy<Value = Settlement> {
                 costs_attempt: attempt,
                 costs_call: call,
                 computed_wait_ms: Some(wait),
+                real_wait_ms: None,
+                ago_ms: 0,
             }
         });
     let failed = |cause: Cause| Ending::Failed {

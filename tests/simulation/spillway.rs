@@ -159,7 +159,8 @@ impl Deployment {
             jobs.kinds[usize::from(data.kind)].name,
             data.priority.name(),
         );
-        let incoming = Incoming { client: "storm", body: body.as_bytes(), betas: None, idempotency_key: None };
+        let incoming =
+            Incoming { client: "storm", body: body.as_bytes(), betas: None, version: None, idempotency_key: None };
         let accepted = submission::accept(incoming, &self.config, u128::from(job) + 1, now);
         accepted.map(|accepted| accepted.record).map_err(|error| error.message)
     }
@@ -342,14 +343,14 @@ impl Deployment {
                     match outcome {
                         Outcome::Answered => {
                             self.report(sim, &call.model, &steps.ended(&call, Report::Success, limits));
-                            steps.on_answer()
+                            steps.on_answer(self.at(sim))
                         }
                         Outcome::Failed { failure, after_content } => {
                             let retry_after = failure.retry_after;
                             let report = Report::Failure { cause: failure.cause, after_content, retry_after };
                             let verdict = self.report(sim, &call.model, &steps.ended(&call, report, limits));
                             let rng = &mut self.objects.borrow_mut().rng;
-                            steps.on_failure(&failure, after_content, &verdict, self.at(sim), rng)
+                            steps.on_failure(&failure, &verdict, self.at(sim), rng)
                         }
                         Outcome::Stopped => {
                             self.report(sim, &call.model, &steps.ended(&call, Report::Abandoned, limits));

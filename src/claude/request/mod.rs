@@ -36,14 +36,16 @@ pub struct MessagesRequest {
     /// All members but `model` and `stream`, raw, in order, separated by commas. Never empty. A call's body is
     /// [`call_body_prefix`] + `body_rest` + `}`.
     pub body_rest: String,
+    /// `stream`
+    pub stream: bool,
     /// What it asks of a model. The betas are in a header, and not among it yet.
     pub demands: Demands,
 }
 
 /// What comes before [`MessagesRequest::body_rest`] in the body of a call to `model`.
 #[must_use]
-pub fn call_body_prefix(model: &str) -> String {
-    format!(r#"{{"model":{},"stream":true,"#, raw::quote(model))
+pub fn call_body_prefix(model: &str, stream: bool) -> String {
+    format!(r#"{{"model":{},"stream":{stream},"#, raw::quote(model))
 }
 
 impl MessagesRequest {
@@ -76,7 +78,8 @@ fn parse(json: &str, place: &str, problems: &mut Problems) -> Option<MessagesReq
             return None;
         }
     };
-    let (mut model, mut max_tokens, mut gathering) = (None, None, Gathering::default());
+    let (mut model, mut max_tokens, mut stream) = (None, None, false);
+    let mut gathering = Gathering::default();
     let mut rest = String::with_capacity(json.len());
     for (index, (name, value)) in fields.0.iter().enumerate() {
         let path = || format!("{place}.{}", sanitise(name, MAX_NAME_CHARS));
@@ -89,7 +92,7 @@ fn parse(json: &str, place: &str, problems: &mut Problems) -> Option<MessagesReq
         gathering.member(name, value);
         match name.as_ref() {
             "model" => model = check_model(value, &path, problems),
-            "stream" => drop(expect(value, &[Kind::Boolean, Kind::Null], &path, problems)),
+            "stream" => stream = expect(value, &[Kind::Boolean, Kind::Null], &path, problems) && value == "true",
             "max_tokens" => max_tokens = check_max_tokens(value, &path, problems),
             "messages" => check_messages(value, &path, problems, &mut gathering),
             name => {
@@ -113,7 +116,7 @@ fn parse(json: &str, place: &str, problems: &mut Problems) -> Option<MessagesReq
         }
     }
     let demands = gathering.finish(rest.len());
-    Some(MessagesRequest { model, max_tokens: max_tokens?, body_rest: rest, demands })
+    Some(MessagesRequest { model, max_tokens: max_tokens?, stream, body_rest: rest, demands })
 }
 
 /// Whether this can be a model's id: nobody knows them all.

@@ -30,7 +30,7 @@ fn all_but_model_and_stream_goes_upstream_byte_for_byte_and_in_order() {
     let request = parse(body).unwrap();
     assert_eq!(request.model.as_deref(), Some("claude-x"));
     assert_eq!(request.max_tokens, 1024);
-    let call = call_body_prefix("claude-\"y\"") + &request.body_rest + "}";
+    let call = call_body_prefix("claude-\"y\"", true) + &request.body_rest + "}";
     assert_eq!(
         call,
         concat!(
@@ -254,7 +254,7 @@ proptest! {
     fn a_value_of_an_unknown_member_passes_byte_for_byte(value in json(), model in "[!-~]{1,30}") {
         let request = parse(&with(&format!(r#" "new" : {value} , "model" : {} "#, raw::quote(&model)))).unwrap();
         prop_assert_eq!(request.model.as_ref(), Some(&model));
-        let call = call_body_prefix(&model) + &request.body_rest + "}";
+        let call = call_body_prefix(&model, true) + &request.body_rest + "}";
         let fields = Fields::parse(&call).unwrap();
         prop_assert_eq!(fields.get("new").map(crate::json::Json::get), Some(value.as_str()));
         prop_assert_eq!(fields.string("model"), Some(model.as_str().into()));

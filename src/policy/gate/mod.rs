@@ -1,20 +1,20 @@
 //! The gate of one upstream model: everything that all instances have to agree on before one of them calls (B15, C5).
 //!
 //! It composes, and decides in this order:
-//! 0. **Override**: has the operator decided? ([`super::forced`])
-//! 1. **Holds**: did the upstream ask everyone to wait? ([`super::hold`])
-//! 2. **Breaker**: is the upstream there at all? ([`super::breaker`])
-//! 3. **Degraded**: should those who may leave do so? ([`super::degraded`])
-//! 4. **Pacer**: is the rate used up for the moment? ([`super::pacer`])
-//! 5. **In-flight limit**: does it bear one more call, of this priority? ([`super::inflight`])
+//! 0. **Override**: has the operator decided? ([`crate::policy::forced`])
+//! 1. **Holds**: did the upstream ask everyone to wait? ([`crate::policy::hold`])
+//! 2. **Breaker**: is the upstream there at all? ([`crate::policy::breaker`])
+//! 3. **Degraded**: should those who may leave do so? ([`crate::policy::degraded`])
+//! 4. **Pacer**: is the rate used up for the moment? ([`crate::policy::pacer`])
+//! 5. **In-flight limit**: does it bear one more call, of this priority? ([`crate::policy::inflight`])
 //!
 //! A call's life at the gate is `permit`, `renew` … `renew`, `content` at first content, `report` at its end. Each may be lost,
 //! late, or come twice: a report implies the content it tells of, a second one finds no permit and is a straggler's, and a
-//! permit whose holder died ends with its lease. A job that called without asking, because the gate did not answer, reports
-//! without a permit: evidence like any other while Closed.
+//! permit whose holder died ends with its lease. Who called without asking, because the gate did not answer or a person was
+//! waiting, reports without a permit: evidence like any other while Closed, and a call like any other for rate and hours.
 //!
 //! **Held jobs sleep, they do not fail** (A7): `NotBefore` carries how long, a ticket that keeps the job's place, and once the
-//! gate is closed when the answer should be there; [`super::slots`] orders the wake-ups. A job that may leave for another model
+//! gate is closed when the answer should be there; [`crate::policy::slots`] orders the wake-ups. A job that may leave for another model
 //! gets no ticket when it is refused for what one leaves for: overload in any form, or a wait for a slot that is a long one. A
 //! rate limit is no such reason. No hold costs an attempt. A job whose overload opened the gate, or was a probe's or a
 //! straggler's, is held with the others instead of waiting for its bucket: the reopening is what it needs, be it sooner or
@@ -36,26 +36,29 @@
 
 use std::time::Duration;
 
-use super::answer::{Asking, Decision, Ended, Held, HoldReason, PermitId, Report, Verdict};
-use super::backoff::{Buckets, Wait};
-use super::breaker::{Breaker, Stand};
-use super::cause::{Cause, Class};
-use super::degraded::Degraded;
-use super::dwell::Dwell;
-use super::evidence::{self, Others};
-use super::forced::{Forced, Order, Side};
-use super::hold::{HoldStand, Holds};
-use super::hour_log::HourLog;
-use super::inflight::InFlight;
-use super::pacer::Pacer;
-use super::permits::Permit;
-use super::rate_limits::RateLimits;
-use super::settings::{BackoffSettings, GateSettings};
-use super::slots::{Ramp, Slots};
-use super::status::{GateStatus, PastStatus};
-use super::time::{Timestamp, whole_seconds};
-use super::transition::{Past, State, Transition, Why};
 use crate::json;
+use crate::policy::answer::{Asking, Decision, Ended, Held, HoldReason, PermitId, Report, Verdict};
+use crate::policy::backoff::{Buckets, Wait};
+use crate::policy::breaker::{Breaker, Stand};
+use crate::policy::cause::{Cause, Class};
+use crate::policy::degraded::Degraded;
+use crate::policy::dwell::Dwell;
+use crate::policy::evidence::{self, Others};
+use crate::policy::forced::{Forced, Order, RECHECK, Side};
+use crate::policy::hold::{HoldStand, Holds};
+use crate::policy::hour_log::HourLog;
+use crate::policy::inflight::InFlight;
+use crate::policy::pacer::Pacer;
+use crate::policy::permits::Permit;
+use crate::policy::rate_limits::RateLimits;
+use crate::policy::settings::{BackoffSettings, GateSettings};
+use crate::policy::slots::{Ramp, Slots};
+use crate::policy::time::Timestamp;
+use crate::policy::transition::{State, Transition, Why};
+
+mod view;
+
+pub use view::{Outlook, View};
 
 /// The gate's whole state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -87,11 +90,7 @@ impl Gate {
     /// May a job call now?
     pub fn permit(&mut self, asking: Asking, now: Timestamp, settings: &GateSettings) -> Decision {
         self.expire(now, settings);
-        let hold = match self.forced_to() {
-            Some(Side::Closed) => HoldStand::Free,
-            _ => self.holds.stand(settings.spend_cap_retry(), now),
-        };
-        let stand = self.breaker.stand(now);
+        let (hold, stand) = self.stands(now, settings);
         if let Some((until, reason)) = self.refusal(hold, stand, now) {
             return Decision::NotBefore(self.hold(asking, until, reason, now, settings));
         }
@@ -103,9 +102,7 @@ impl Gate {
         if !asking.again {
             self.slots.granted(asking.priority, asking.ticket);
         }
-        self.degraded.tried(now);
-        self.pacer.take(&settings.pace, now);
-        self.hours.note_call(now);
+        self.note_call(now, settings);
         if let Some(dwell_ms) = asking.dwell_ms {
             self.dwell.note(Duration::from_millis(dwell_ms), settings.long_wait(), now);
         }
@@ -163,6 +160,9 @@ impl Gate {
         self.expire(now, settings);
         self.pacer.note(limits, now);
         let came = matches!(report, Report::Success | Report::Failure { after_content: true, .. });
+        if permit.is_none() {
+            self.note_call(now, settings);
+        }
         let content = match permit {
             Some(id) if came => self.arrive(id, now, settings),
             None if came => self.succeed(None, Standing::Current, now, settings),
@@ -215,50 +215,6 @@ impl Gate {
     pub fn release(&mut self, now: Timestamp, settings: &GateSettings) -> bool {
         self.expire(now, settings);
         self.end_force(Why::OverrideReleased, now)
-    }
-
-    /// The breaker's moves since `before` was its last one, so that whoever has asked the gate something can tell them.
-    pub fn moves_since(&self, before: Option<Past>) -> impl Iterator<Item = Past> {
-        let new = self.breaker.history().rev().take_while(|past| Some(**past) != before).count();
-        let known = self.breaker.history().count().saturating_sub(new);
-        self.breaker.history().skip(known).copied()
-    }
-
-    /// The breaker's last move, so that whoever has asked the gate something can tell whether it moved.
-    #[must_use]
-    pub fn last_move(&self) -> Option<Past> {
-        self.breaker.history().next_back().copied()
-    }
-
-    /// The gate as the operator sees it.
-    #[must_use]
-    pub fn status(&self, now: Timestamp, settings: &GateSettings) -> GateStatus {
-        GateStatus {
-            state: self.breaker.state(),
-            since_seconds: (self.breaker.since() != Timestamp::default())
-                .then(|| now.since(self.breaker.since()).as_secs()),
-            next_check_seconds: match self.forced.as_ref().filter(|forced| forced.state() == Side::Open) {
-                Some(forced) => Some(whole_seconds(forced.left(now))),
-                None => self.breaker.cooldown(now).map(whole_seconds),
-            },
-            probe_in_flight: self.breaker.probe().is_some(),
-            in_flight: self.in_flight.permits.live(now),
-            in_flight_limit: self.in_flight.limit(&settings.pace),
-            held: self.slots.count(now),
-            degraded: self.degraded.is_degraded(&settings.degraded),
-            holds: self.holds.status(now),
-            window: self.breaker.counts(now),
-            buckets: self.buckets.status(now),
-            pace: self.pacer.status(&settings.pace, now),
-            hours: self.hours.status(now),
-            forced: self.forced.as_ref().and_then(|forced| forced.status(now)),
-            history: self
-                .breaker
-                .history()
-                .rev()
-                .map(|past| PastStatus { seconds_ago: now.since(past.at).as_secs(), transition: past.transition })
-                .collect(),
-        }
     }
 
     /// Until when override, hold and breaker refuse everyone, and why; `None` if they do not. The later moment counts.
@@ -315,6 +271,9 @@ impl Gate {
         now: Timestamp,
         settings: &GateSettings,
     ) -> Held {
+        // Whoever raises the cap says so by an override, which nobody who sleeps can hear.
+        let is_capped = reason == HoldReason::SpendCap;
+        let until = if is_capped { until.min(RECHECK) } else { until };
         let ramp = self.ramp(reason, now, settings);
         let slow = self.dwell.is_slow(now);
         if asking.may_leave {
@@ -329,7 +288,7 @@ impl Gate {
         let is_closed = self.breaker.state() == State::Closed;
         let ticket = if asking.again && is_closed { Some(self.slots.front(asking.priority)) } else { asking.ticket };
         let turn = self.slots.take(asking.priority, ticket, until, &ramp, now);
-        let eta = is_closed.then(|| turn.served.saturating_add(self.in_flight.call()));
+        let eta = (is_closed && !is_capped).then(|| turn.served.saturating_add(self.in_flight.call()));
         Held { after: turn.after, reason, ticket: Some(turn.ticket), eta, leave: false, slow }
     }
 
@@ -422,9 +381,27 @@ impl Gate {
             Class::Transient => true,
             Class::SpendCap | Class::Final => false,
         };
-        let leave =
-            self.degraded.is_degraded(&settings.degraded) || settings.peak.contains(now) || self.hours.is_peak(now);
-        Verdict { wait, held, costs_attempt, leave, transition }
+        Verdict { wait, held, costs_attempt, leave: self.one_is_enough(now, settings), transition }
+    }
+
+    fn note_call(&mut self, now: Timestamp, settings: &GateSettings) {
+        self.degraded.tried(now);
+        self.pacer.take(&settings.pace, now);
+        self.hours.note_call(now);
+    }
+
+    /// What the holds and the breaker say to a call.
+    fn stands(&mut self, now: Timestamp, settings: &GateSettings) -> (HoldStand, Stand) {
+        let hold = match self.forced_to() {
+            Some(Side::Closed) => HoldStand::Free,
+            _ => self.holds.stand(settings.spend_cap_retry(), now),
+        };
+        (hold, self.breaker.stand(now))
+    }
+
+    /// Whether one overload is enough to leave the model: it is degraded, or the hour is a bad one.
+    fn one_is_enough(&self, now: Timestamp, settings: &GateSettings) -> bool {
+        self.degraded.is_degraded(&settings.degraded) || settings.peak.contains(now) || self.hours.is_peak(now)
     }
 
     /// A job that met what everyone is held for waits with everyone, but no shorter than the upstream asked it to.
@@ -457,6 +434,7 @@ impl Gate {
             return false;
         }
         self.buckets.reset_outage();
+        self.degraded = Degraded::default();
         self.breaker.force(Side::Closed, why, at);
         true
     }

@@ -1,0 +1,275 @@
+//! `POST /v1/messages`: Anthropic's own API, for which a person waits. The steps are [`relay`](crate::relay)'s.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use web_sys::AbortController;
+use worker::{Context, Delay, Env, Method, Request, Response};
+
+use super::http::{self, Answer};
+use super::stubs::{GateStub, JobStub};
+use super::upstream::{self, Line, Opened, Raw};
+use super::{clock, entropy, log, views};
+use crate::api::address::Address;
+use crate::api::auth::Caller;
+use crate::api::error::{ApiError, ErrorKind};
+use crate::api::status::{Outcome, Question};
+use crate::api::wish::{Handoff, Wish};
+use crate::claude::failure::Failure;
+use crate::claude::replay::Replay;
+use crate::claude::request::call_body_prefix;
+use crate::claude::{rewrite, version};
+use crate::config::Config;
+use crate::delivery::Call;
+use crate::policy::cause::Class;
+use crate::policy::time::{Timestamp, whole_seconds};
+use crate::policy::wording::Wording;
+use crate::relay::{Refusal, Relay, Step};
+use crate::submission::{self, AcceptedCall, Incoming};
+
+/// The deployment, for one request.
+pub(super) struct Place<'a> {
+    pub(super) config: &'a Rc<Config>,
+    pub(super) env: &'a Env,
+    pub(super) context: &'a Rc<Context>,
+    pub(super) request_id: &'a str,
+}
+
+/// Answers a Messages call.
+pub(super) async fn create(mut request: Request, address: Address<'_>, caller: &Caller, place: &Place<'_>) -> Answer {
+    let arrived = clock::now();
+    let Caller::Client(client) = caller else {
+        return Err(ApiError::new(ErrorKind::Permission, "calls belong to clients: call with a client key"));
+    };
+    let header = |request: &Request, name: &str| request.headers().get(name).ok().flatten();
+    submission::check_content_type(header(&request, "content-type").as_deref())?;
+    let body = http::read_body(&mut request).await?;
+    let wish = Wish::parse(|name| header(&request, name))?;
+    let (betas, key) = (header(&request, "anthropic-beta"), header(&request, "idempotency-key"));
+    let version = header(&request, "anthropic-version");
+    let incoming = Incoming {
+        client,
+        body: &body,
+        betas: betas.as_deref(),
+        version: version.as_deref(),
+        idempotency_key: key.as_deref(),
+    };
+    let random = entropy::bits().ok_or_else(|| ApiError::unavailable("no randomness to name a job with", 1))?;
+    let accepted = submission::accept_call(incoming, &wish, place.config, random, arrived)?;
+    let headers = passed_headers(&request);
+    let line = Line { config: place.config, env: place.env, context: place.context, headers: &headers };
+    let Some(call) = accepted else { return pass("POST", "/v1/messages", Some(&body), &line).await };
+    let patience = wish.max_wait.unwrap_or(Duration::from_secs(place.config.policy.sync.max_wait_seconds));
+    let at_work = AtWork {
+        place,
+        line,
+        request: &request,
+        address,
+        body: &body,
+        call: &call,
+        handoff: wish.handoff,
+        until: arrived + patience,
+    };
+    at_work.work().await
+}
+
+/// Anything else of the upstream's API: passed through.
+pub(super) async fn pass_through(mut request: Request, address: Address<'_>, place: &Place<'_>) -> Answer {
+    let method = request.method();
+    let body = if method == Method::Post { Some(http::read_body(&mut request).await?) } else { None };
+    let headers = passed_headers(&request);
+    let line = Line { config: place.config, env: place.env, context: place.context, headers: &headers };
+    pass(method.as_ref(), address.path_and_query, body.as_deref(), &line).await
+}
+
+async fn pass(method: &str, path: &str, body: Option<&[u8]>, line: &Line<'_>) -> Answer {
+    let abort = AbortController::new().map_err(|_| ApiError::unavailable("nothing can be called", 1))?;
+    let patience = Duration::from_secs(line.config.policy.call.headers_seconds);
+    let response = line
+        .send(method, path, body, patience, &abort)
+        .await
+        .map_err(|cause| unreachable(&Failure::transport(cause)))?;
+    let headers = upstream::passed_on(response.headers(), &[]);
+    Ok(response.with_headers(headers))
+}
+
+/// A call at work.
+struct AtWork<'a> {
+    place: &'a Place<'a>,
+    line: Line<'a>,
+    request: &'a Request,
+    address: Address<'a>,
+    body: &'a [u8],
+    call: &'a AcceptedCall,
+    handoff: Handoff,
+    until: Timestamp,
+}
+
+impl AtWork<'_> {
+    async fn work(&self) -> Answer {
+        let Place { config, env, .. } = *self.place;
+        let spec = &self.call.accepted.record.spec;
+        let mut rng = entropy::rng();
+        let mut last: Option<(Failure, Option<Raw>)> = None;
+        let (mut relay, mut step) = Relay::start(spec, self.handoff, config, self.until, clock::now());
+        loop {
+            step = match step {
+                Step::Look { model } => {
+                    let view = views::look(env, &model, spec.priority).await;
+                    relay.on_view(view, clock::now())
+                }
+                Step::Ask { model, asking } => {
+                    let decision = GateStub::new(env, &model, "").permit(asking).await;
+                    let decision = decision.inspect_err(|error| log::trouble(None, "gate", &error.to_string())).ok();
+                    relay.on_decision(decision, clock::now())
+                }
+                Step::Call(call) => {
+                    let mut ours = vec![
+                        ("spillway-model-used", call.model.clone()),
+                        ("spillway-attempts", relay.calls().to_string()),
+                    ];
+                    ours.extend(self.call.accepted.mended.clone().map(|mended| ("spillway-mended", mended)));
+                    match self.line.open(&call, &self.body_for(&call), &ours).await {
+                        Opened::Flowing(response) => return Ok(response),
+                        Opened::Failed(failed) => {
+                            let next = relay.on_failure(&failed.0, clock::now(), &mut rng);
+                            last = Some(*failed);
+                            next
+                        }
+                    }
+                }
+                Step::Pause(pause) => {
+                    Delay::from(pause).await;
+                    relay.on_pause(clock::now())
+                }
+                Step::HandOver => return self.hand_over(&relay, last.as_ref().map(|(failure, _)| failure)).await,
+                Step::PassOn => return pass_on(last, &relay),
+                Step::Refuse(refusal) => return self.refuse(refusal),
+            };
+        }
+    }
+
+    /// The body as it came, for the model that it names; for another one as that one needs it.
+    fn body_for(&self, call: &Call) -> Vec<u8> {
+        let AcceptedCall { accepted, is_as_it_came, stream } = self.call;
+        let asked = &accepted.record.spec.model;
+        if *is_as_it_came && call.model == *asked {
+            return self.body.to_vec();
+        }
+        let mut body = call_body_prefix(&call.model, *stream).into_bytes();
+        let rest = rewrite::for_model(accepted.request.as_bytes(), asked, &call.model, &self.place.config.models);
+        body.extend_from_slice(&rest);
+        body.push(b'}');
+        body
+    }
+
+    /// The call becomes a job.
+    async fn hand_over(&self, relay: &Relay<'_>, failure: Option<&Failure>) -> Answer {
+        let (accepted, config) = (&self.call.accepted, self.place.config);
+        let id = &accepted.record.id;
+        let stub = || JobStub::new(self.place.env, id);
+        let creation = stub()
+            .create(&accepted.record, accepted.request.as_bytes())
+            .await
+            .map_err(|error| http::unavailable(Some(id), &error))?;
+        if self.handoff == Handoff::Auto {
+            let fingerprint = &accepted.record.fingerprint;
+            return http::receive(self.request, &creation, fingerprint, self.address, config, self.body.len());
+        }
+        let language = config.policy.messages.language(None, http::accept_language(self.request).as_deref()).to_owned();
+        loop {
+            let left = self.until.after(clock::now());
+            if left.is_zero() {
+                return self.not_yet(relay, failure, &language);
+            }
+            let question = Question {
+                known: None,
+                wait_seconds: whole_seconds(left).min(MOST_SECONDS),
+                language: language.clone(),
+            };
+            let published = match clock::within(left, stub().status(&question)).await {
+                Some(Ok(Some(published))) => published,
+                Some(Ok(None)) => return Err(ApiError::no_such_job()),
+                Some(Err(error)) => return Err(http::unavailable(Some(id), &error)),
+                None => continue,
+            };
+            match published.outcome() {
+                Some(Outcome::Done { message, model_used }) => return self.replay(message, &model_used, relay),
+                Some(Outcome::Failed { kind, message }) => {
+                    return self.error(ErrorKind::of(&kind), &message, relay);
+                }
+                Some(Outcome::Cancelled) => {
+                    return self.error(ErrorKind::NotFound, "the job of this call was cancelled", relay);
+                }
+                None if published.wording == Wording::Stalled => return self.not_yet(relay, failure, &language),
+                None => {}
+            }
+        }
+    }
+
+    /// Patience is over, and the answer is not there: what an official SDK raises as its overloaded error, and does not retry.
+    fn not_yet(&self, relay: &Relay<'_>, failure: Option<&Failure>, language: &str) -> Answer {
+        let is_rate = failure.is_some_and(|failure| failure.cause.class() == Class::RateLimit);
+        let kind = if is_rate { ErrorKind::RateLimited } else { ErrorKind::Overloaded };
+        let message = self.place.config.policy.messages.message(language, Wording::DraftSaved);
+        self.error(kind, message.text, relay)
+    }
+
+    /// The job's answer, as the call's own would have come.
+    fn replay(&self, message: &str, model_used: &str, relay: &Relay<'_>) -> Answer {
+        let id = self.call.accepted.record.id.to_string();
+        let attempts = relay.calls().to_string();
+        let mut headers =
+            vec![("spillway-job", id.as_str()), ("spillway-model-used", model_used), ("spillway-attempts", &attempts)];
+        headers.extend(self.call.accepted.mended.as_deref().map(|mended| ("spillway-mended", mended)));
+        match Replay::new(message.to_owned()).filter(|_| self.call.stream) {
+            None => http::respond(200, message.to_owned(), &headers),
+            Some(replay) => {
+                headers.extend([("content-type", "text/event-stream"), ("cache-control", "no-cache")]);
+                http::respond(200, replay.collect(), &headers)
+            }
+        }
+    }
+
+    fn error(&self, kind: ErrorKind, message: &str, relay: &Relay<'_>) -> Answer {
+        let id = self.call.accepted.record.id.to_string();
+        let attempts = relay.calls().to_string();
+        let headers = [("x-should-retry", "false"), ("spillway-job", &id), ("spillway-attempts", &attempts)];
+        http::respond(kind.status(), ApiError::new(kind, message).body(self.place.request_id), &headers)
+    }
+
+    /// The gate is shut, and the caller wants no job.
+    fn refuse(&self, refusal: Refusal) -> Answer {
+        let kind = if refusal.reason.is_overload() { ErrorKind::Overloaded } else { ErrorKind::RateLimited };
+        let seconds = whole_seconds(refusal.after).to_string();
+        let body = ApiError::new(kind, refusal.reason.sentence()).body(self.place.request_id);
+        http::respond(kind.status(), body, &[("retry-after", &seconds), ("x-should-retry", "false")])
+    }
+}
+
+/// The upstream's last answer. A caller who would try again what was tried here is told not to.
+fn pass_on(last: Option<(Failure, Option<Raw>)>, relay: &Relay<'_>) -> Answer {
+    let Some((failure, raw)) = last else { return Err(ApiError::unavailable("nothing was called", 1)) };
+    let Some(Raw { status, headers, body }) = raw else { return Err(unreachable(&failure)) };
+    if relay.has_retried() {
+        let _ = headers.set("x-should-retry", "false");
+    }
+    let _ = headers.set("spillway-attempts", &relay.calls().to_string());
+    let response = Response::from_bytes(body).map_err(|error| ApiError::unavailable(error.to_string(), 1))?;
+    Ok(response.with_status(status).with_headers(headers))
+}
+
+fn unreachable(failure: &Failure) -> ApiError {
+    ApiError::unavailable(failure.message.clone(), 1)
+}
+
+/// What of the caller's headers is the upstream's business.
+fn passed_headers(request: &Request) -> Vec<(&'static str, String)> {
+    let value = |name: &'static str| request.headers().get(name).ok().flatten().map(|value| (name, value));
+    let mut headers: Vec<_> = ["content-type", "anthropic-beta"].into_iter().filter_map(value).collect();
+    headers.push(value("anthropic-version").unwrap_or(("anthropic-version", version::DEFAULT.to_owned())));
+    headers
+}
+
+/// A Job object holds no question for longer.
+const MOST_SECONDS: u64 = 60;

@@ -1,0 +1,263 @@
+//! The synchronous path, step by step: one Messages call for which a person waits (A2).
+//!
+//! ```text
+//! start ──► Look ──on_view──► Call ──(content)──► the answer is passed through, and nothing is left to decide
+//!            │ ▲  └► Ask ──►   │ on_failure
+//!            │ └──on_pause── Pause ◄── once more, or a short Retry-After
+//!            └─────────────────┴──────► HandOver · PassOn · Refuse
+//! ```
+//! No I/O happens here. It is the [`ladder`](crate::policy::ladder) of a delivery, with the same causes and the same gates; what
+//! differs is that nobody may wait for long:
+//! - **The gate is seen, not asked.** A view of it, a second old at most, tells whether a call would be held; only where one call
+//!   has to find out whether an outage is over is a permit asked for. Calls that were made without one are told to the gate
+//!   when they are over.
+//! - **Where a job would be held, or would try again later, this is handed over**: it becomes a job, which the queue takes from
+//!   here, unless the caller wants the error. Rate limits too, but for waits of at most two seconds.
+//! - **Whatever no retry helps is passed on as it came**, and so is what fails after content: it is never made twice.
+
+use std::time::Duration;
+
+use crate::api::wish::Handoff;
+use crate::claude::failure::Failure;
+use crate::config::Config;
+use crate::delivery::{Call, Limits};
+use crate::job::Spec;
+use crate::policy::answer::{Asking, Decision, Held, HoldReason, PermitId, Verdict};
+use crate::policy::backoff::{BucketName, Wait};
+use crate::policy::cause::Class;
+use crate::policy::gate::{Outlook, View};
+use crate::policy::ladder::{Downgrade, Ladder, Move, Tier};
+use crate::policy::time::Timestamp;
+
+/// What the edge does next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Look how the gate of `model` stands, then [`Relay::on_view`].
+    Look {
+        /// The model's gate.
+        model: String,
+    },
+    /// Ask the gate for a permit, then [`Relay::on_decision`].
+    Ask {
+        /// The model's gate.
+        model: String,
+        /// The question.
+        asking: Asking,
+    },
+    /// Call. Once content has come the answer is passed through; before, [`Relay::on_failure`].
+    Call(Call),
+    /// Wait for that long, then [`Relay::on_pause`].
+    Pause(Duration),
+    /// Make it a job.
+    HandOver,
+    /// Answer what the upstream answered.
+    PassOn,
+    /// Answer that it cannot be called now.
+    Refuse(Refusal),
+}
+
+/// Why it cannot be called now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// Why the gate refuses.
+    pub reason: HoldReason,
+    /// When it may be tried again.
+    pub after: Duration,
+}
+
+/// A call's way through the synchronous path.
+#[derive(Debug)]
+pub struct Relay<'a> {
+    config: &'a Config,
+    spec: &'a Spec,
+    handoff: Handoff,
+    until: Timestamp,
+    ladder: Ladder,
+    /// Whose gate was looked at last, and whether the ladder would leave it.
+    at: (Tier, bool),
+    one_is_enough: bool,
+    /// Whether a short Retry-After has been waited out, and whether a transient failure has been tried again.
+    paced: bool,
+    retried: bool,
+    /// Calls that were made.
+    calls: u32,
+    failed: Option<Failure>,
+}
+
+impl<'a> Relay<'a> {
+    /// A call with the fields of `spec`, for a caller who is patient until `until`, and its first step.
+    #[must_use]
+    pub fn start(
+        spec: &'a Spec,
+        handoff: Handoff,
+        config: &'a Config,
+        until: Timestamp,
+        now: Timestamp,
+    ) -> (Self, Step) {
+        let kind = config.kinds.get(&spec.kind).cloned().unwrap_or_default();
+        let wanted = (kind.fallback || spec.fallback_allowed) && !spec.first_choice_only;
+        let fallback = config.fallback_for(&kind, &spec.model, &spec.demands);
+        let ladder = Ladder::new(spec.priority, wanted && fallback.is_some());
+        let mut relay = Self {
+            config,
+            spec,
+            handoff,
+            until,
+            ladder,
+            at: (Tier::Primary, false),
+            one_is_enough: false,
+            paced: false,
+            retried: false,
+            calls: 0,
+            failed: None,
+        };
+        let step = relay.follow(relay.ladder.start(), now);
+        (relay, step)
+    }
+
+    /// How the gate stands; `None` if it did not say, which keeps nobody from calling.
+    pub fn on_view(&mut self, view: Option<View>, now: Timestamp) -> Step {
+        let Some(view) = view else { return self.call(None, false) };
+        self.one_is_enough = view.one_is_enough;
+        match view.outlook {
+            Outlook::Free if view.is_degraded && self.at.1 => self.refused(HoldReason::Degraded, Duration::ZERO, now),
+            Outlook::Free => self.call(None, false),
+            Outlook::Probe => Step::Ask { model: self.model(), asking: self.asking() },
+            Outlook::Refused { reason, after_ms } => self.refused(reason, Duration::from_millis(after_ms), now),
+        }
+    }
+
+    /// The gate has answered; `None` if it did not.
+    pub fn on_decision(&mut self, decision: Option<Decision>, now: Timestamp) -> Step {
+        match decision {
+            None => self.call(None, false),
+            Some(Decision::Granted(permit)) => self.call(Some(permit), false),
+            Some(Decision::Probe(permit)) => self.call(Some(permit), true),
+            Some(Decision::NotBefore(held)) => self.refused(held.reason, held.after, now),
+        }
+    }
+
+    /// The pause is over.
+    pub fn on_pause(&mut self, now: Timestamp) -> Step {
+        self.follow(self.ladder.start(), now)
+    }
+
+    /// The call failed before content.
+    pub fn on_failure(&mut self, failure: &Failure, now: Timestamp, rng: &mut fastrand::Rng) -> Step {
+        self.failed = Some(failure.clone());
+        let class = failure.cause.class();
+        let asked = failure.retry_after.unwrap_or_default();
+        match class {
+            // A smaller model that refuses a request does not fit it, whatever our table says; the one asked for may.
+            Class::Final | Class::SpendCap => match self.ladder.unfit().filter(|_| class == Class::Final) {
+                Some(next) => self.follow(next, now),
+                None => Step::PassOn,
+            },
+            Class::RateLimit if !asked.is_zero() && self.waits_out(asked) => self.follow(Move::Pause(asked), now),
+            Class::RateLimit => self.give_up(None),
+            Class::Transient if !self.retried => {
+                self.retried = true;
+                self.follow(Move::Pause(Duration::from_millis(rng.u64(PAUSE_MS))), now)
+            }
+            Class::Transient => self.give_up(None),
+            Class::Overload => {
+                let wait = Wait {
+                    bucket: BucketName::Overloaded,
+                    failures: 1,
+                    computed: Duration::ZERO,
+                    floor: asked,
+                    wanted: asked,
+                };
+                let verdict = Verdict { leave: self.one_is_enough, wait: Some(wait), ..Verdict::default() };
+                let next = self.ladder.failed(class, &verdict, rng);
+                self.follow(next, now)
+            }
+        }
+    }
+
+    /// Why another model answers than the one asked for.
+    #[must_use]
+    pub const fn downgrade(&self) -> Option<Downgrade> {
+        self.ladder.downgrade()
+    }
+
+    /// How many calls were made.
+    #[must_use]
+    pub const fn calls(&self) -> u32 {
+        self.calls
+    }
+
+    /// Whether a caller's own retry would do again what was done here.
+    #[must_use]
+    pub const fn has_retried(&self) -> bool {
+        self.calls > 1
+    }
+
+    fn refused(&mut self, reason: HoldReason, after: Duration, now: Timestamp) -> Step {
+        let is_rate = matches!(reason, HoldReason::RetryAfter | HoldReason::Pacing);
+        if is_rate && self.waits_out(after) {
+            return self.follow(Move::Pause(after), now);
+        }
+        let leave = self.at.1 && reason.is_overload();
+        let next = self.ladder.refused(Held { leave, ..Held::new(after, reason) });
+        self.follow(next, now)
+    }
+
+    /// A wait for the rate's sake that is short enough to be waited out, once.
+    fn waits_out(&mut self, wait: Duration) -> bool {
+        wait <= SHORT_WAIT && !std::mem::replace(&mut self.paced, true)
+    }
+
+    fn follow(&mut self, next: Move, now: Timestamp) -> Step {
+        match next {
+            Move::Ask { tier, may_leave } => {
+                self.at = (tier, may_leave);
+                Step::Look { model: self.model() }
+            }
+            Move::Pause(pause) if now + pause < self.until => Step::Pause(pause),
+            Move::Pause(_) | Move::End => self.give_up(None),
+            Move::Hold(held) => self.give_up(Some(held)),
+        }
+    }
+
+    fn give_up(&self, held: Option<Held>) -> Step {
+        match (self.handoff, held) {
+            (Handoff::Wait | Handoff::Auto, _) => Step::HandOver,
+            (Handoff::Never, Some(Held { reason, after, .. })) if self.failed.is_none() => {
+                Step::Refuse(Refusal { reason, after })
+            }
+            (Handoff::Never, _) => Step::PassOn,
+        }
+    }
+
+    fn call(&mut self, permit: Option<PermitId>, is_probe: bool) -> Step {
+        self.calls += 1;
+        let settings = self.config.policy.call;
+        let total = Duration::from_secs(settings.total_seconds);
+        let limits = Limits {
+            headers: Duration::from_secs(settings.headers_seconds).min(total),
+            idle: Duration::from_secs(settings.idle_seconds).min(total),
+            total,
+        };
+        Step::Call(Call { model: self.model(), permit, asking: self.asking(), is_probe, limits })
+    }
+
+    fn asking(&self) -> Asking {
+        Asking { priority: self.spec.priority, may_leave: self.at.1, again: self.calls > 0, ..Asking::default() }
+    }
+
+    fn model(&self) -> String {
+        match self.at.0 {
+            Tier::Primary => self.spec.model.clone(),
+            Tier::Fallback => {
+                let kind = self.config.kinds.get(&self.spec.kind).cloned().unwrap_or_default();
+                self.config.fallback_of(&kind).to_owned()
+            }
+        }
+    }
+}
+
+/// The short wait before one more try (A2).
+const PAUSE_MS: std::ops::RangeInclusive<u64> = 1_500..=2_500;
+/// A Retry-After of so long is waited out.
+const SHORT_WAIT: Duration = Duration::from_secs(2);

@@ -1,0 +1,97 @@
+/**
+ * The synchronous path by the official Python SDK, unmodified, from PyPI into an environment of its own. Where there is no
+ * Python to make one with, these tests are skipped and say so.
+ */
+import assert from "node:assert/strict";
+import { execFile, spawnSync } from "node:child_process";
+import { existsSync } from "node:fs";
+import { join } from "node:path";
+import { after, describe, test } from "node:test";
+import { fileURLToPath } from "node:url";
+import { promisify } from "node:util";
+import { KEYS, MARK, start } from "./harness.mjs";
+
+const SDK = "anthropic==2.14.0";
+const environment = fileURLToPath(new URL(`../../.state/python-${SDK.replace("==", "-")}`, import.meta.url));
+const python = join(environment, "bin", "python");
+const script = fileURLToPath(new URL("./sdk.py", import.meta.url));
+
+/** Why there is no environment, or null. */
+function prepare() {
+  const run = (command, ...args) => spawnSync(command, args, { encoding: "utf8", timeout: 240_000 });
+  const works = () => existsSync(python) && run(python, "-c", "import anthropic").status === 0;
+  if (works()) return null;
+  const made = run("python3", "-m", "venv", "--clear", environment);
+  if (made.status !== 0) return `python3 makes no environment: ${made.error?.message ?? made.stderr.trim()}`;
+  run(python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", SDK);
+  return works() ? null : `${SDK} cannot be installed`;
+}
+
+const missing = prepare();
+
+describe("the Python SDK", { concurrency: true, skip: missing ?? false }, async () => {
+  const twice = (marker) =>
+    [1, 2].map((prompt_call) => ({ when: { marker: `[[${marker}]]`, prompt_call }, then: { status: 529 } }));
+  const rules = [
+    { when: { marker: "[[once]]", prompt_call: 1 }, then: { status: 529 } },
+    ...twice("twice"),
+    ...twice("streamed"),
+    { when: { marker: "[[never]]" }, then: { status: 529 } },
+    { when: { marker: "[[long]]" }, then: { status: 529 } },
+    { when: { marker: "[[refused]]" }, then: { status: 400 } },
+  ];
+  const calm = { consecutive_hard: 500, minimum_calls: 500, consecutive_failures: 500 };
+  const spillway = missing ? null : await start({ script: { rules }, policy: { breaker: calm } });
+  after(() => spillway?.stop());
+
+  async function app(what, marker, headers = {}) {
+    const args = [script, spillway.url, KEYS.app, what, `${MARK} [[${marker}]]`, JSON.stringify(headers)];
+    const { stdout } = await promisify(execFile)(python, args, { timeout: 60_000 });
+    const statuses = spillway.calls({ marker }).map(({ outcome }) => outcome.status);
+    return { ...JSON.parse(stdout), statuses };
+  }
+
+  test("a healthy call, a healthy stream, and a count", async () => {
+    const [created, streamed, counted] = await Promise.all([
+      app("create", "healthy"),
+      app("stream", "flowing"),
+      app("count", "counted"),
+    ]);
+    assert.deepEqual([created.type, created.stop_reason, created.statuses], ["message", "end_turn", [200]]);
+    assert.equal(created.headers["spillway-attempts"], "1");
+    assert.equal(streamed.joined, streamed.text);
+    assert.ok(streamed.text.includes(MARK));
+    assert.ok(counted.input_tokens > 0);
+  });
+
+  test("an overload is tried once more", async () => {
+    assert.deepEqual((await app("create", "once")).statuses, [529, 200]);
+  });
+
+  test("two overloads are handed over, and the answer comes all the same", async () => {
+    const wait = { "spillway-max-wait": "30" };
+    const [created, streamed] = await Promise.all([app("create", "twice", wait), app("stream", "streamed", wait)]);
+    for (const it of [created, streamed]) {
+      assert.deepEqual([it.type, it.statuses], ["message", [529, 529, 200]]);
+      assert.ok(it.text.includes(MARK));
+    }
+    assert.ok(created.headers["spillway-job"]);
+    assert.equal(streamed.joined, streamed.text);
+  });
+
+  test("errors are the SDK's own classes, and its retries do not multiply the calls", async () => {
+    const never = await app("create", "never", { "spillway-handoff": "never" });
+    assert.deepEqual(
+      [never.error, never.status, never.job, never.statuses],
+      ["OverloadedError", 529, null, [529, 529]],
+    );
+    const long = await app("create", "long", { "spillway-max-wait": "3" });
+    assert.equal(long.error, "OverloadedError");
+    assert.match(long.body.error.message, /saved your draft/);
+    assert.ok(long.job);
+    await spillway.request(`/v1/jobs/${long.job}`, { method: "DELETE" });
+    const refused = await app("create", "refused");
+    assert.deepEqual([refused.error, refused.statuses], ["BadRequestError", [400]]);
+    assert.match(refused.request_id, /^req_/);
+  });
+});
