@@ -3,6 +3,7 @@
 #[path = "../tests/simulation/mod.rs"]
 mod simulation;
 
+use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -11,6 +12,15 @@ use simulation::report::{OURS, Row, checks, table};
 use simulation::rivals::NAMES;
 use simulation::scenario::Scenario;
 use simulation::{docs, plot, run};
+
+/// A line of output. Whoever has stopped reading, as `head` does, has seen enough.
+macro_rules! say {
+    ($($what:tt)*) => {
+        if writeln!(std::io::stdout(), $($what)*).is_err() {
+            std::process::exit(0);
+        }
+    };
+}
 
 const HELP: &str = "\
 Runs retry policies through storms: a seeded simulation of jobs, queues and an upstream that overloads.
@@ -26,7 +36,7 @@ Runs retry policies through storms: a seeded simulation of jobs, queues and an u
   --list                      names the scenarios and policies
   --help                      this
 
-Ends with status 1 if our policy leaves a band. A scenario of your own begins best as a copy of one of tests/simulation/scenarios.
+Ends with status 1 if our policy leaves a band, and with 2 if the command or a file is wrong. A scenario of your own begins best as a copy of one of tests/simulation/scenarios.
 ";
 
 #[derive(Default)]
@@ -75,7 +85,7 @@ fn arguments() -> Result<Option<Arguments>, String> {
                 return Ok(None);
             }
             Short('h') | Long("help") => {
-                print!("{HELP}");
+                say!("{}", HELP.trim_end());
                 return Ok(None);
             }
             other => return Err(text(other.unexpected())),
@@ -91,17 +101,21 @@ fn arguments() -> Result<Option<Arguments>, String> {
 }
 
 fn list() {
-    println!("scenarios:");
+    say!("scenarios:");
     for scenario in Scenario::all() {
         let note = if scenario.only_by_name { " (only if asked for)" } else { "" };
-        println!("  {:<16} {}{note}", scenario.name, scenario.title);
+        say!("  {:<16} {}{note}", scenario.name, scenario.title);
     }
-    println!("policies:\n  {}", NAMES.join(", "));
+    say!("policies:\n  {}", NAMES.join(", "));
 }
 
 /// Whether our policy kept its bands.
 fn storm(arguments: Arguments) -> Result<bool, String> {
     let Arguments { scenarios, policies, seed, json, svg, docs } = arguments;
+    // Better now than after the whole run.
+    if let Some(path) = json.as_ref().filter(|path| path.as_os_str() != "-") {
+        std::fs::write(path, "").map_err(|error| format!("{}: {error}", path.display()))?;
+    }
     let found = run::all(&scenarios, &policies, seed)?;
     let mut kept = true;
     let quiet = json.as_ref().is_some_and(|path| path.as_os_str() == "-");
@@ -112,8 +126,8 @@ fn storm(arguments: Arguments) -> Result<bool, String> {
             continue;
         }
         let load = rows.first().map(|row| row.load).unwrap_or_default();
-        println!("{} ({}), {} jobs, load {load:.2}", scenario.title, scenario.name, jobs(rows));
-        println!("{}", table(rows));
+        say!("{} ({}), {} jobs, load {load:.2}", scenario.title, scenario.name, jobs(rows));
+        say!("{}", table(rows));
         for check in checks {
             let verdict = match check.kept {
                 Some(true) => "ok",
@@ -121,15 +135,15 @@ fn storm(arguments: Arguments) -> Result<bool, String> {
                 None => "not judged",
             };
             let value = check.value.map_or_else(|| "–".into(), |value| value.to_string());
-            println!("  {OURS} {:<24} {:<10} {value:>12}  {verdict}", check.metric, check.wanted);
+            say!("  {OURS} {:<24} {:<10} {value:>12}  {verdict}", check.metric, check.wanted);
         }
-        println!();
+        say!("");
     }
     if let Some(path) = json {
         let rows: Vec<&Row> = found.values().flatten().collect();
         let text = serde_json::to_string_pretty(&rows).map_err(|error| error.to_string())?;
         if quiet {
-            println!("{text}");
+            say!("{text}");
         } else {
             std::fs::write(&path, text + "\n").map_err(|error| format!("{}: {error}", path.display()))?;
         }

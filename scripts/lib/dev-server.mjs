@@ -89,6 +89,14 @@ export async function main() {
       `Hint: ${missing.join(" and ")} not set, so the Worker refuses what needs them. For example: CLIENT_KEYS=app:a-key ADMIN_KEY=another npm run dev\n`,
     );
   }
+  if (!vars.ANTHROPIC_API_KEY && !vars.ANTHROPIC_BASE_URL) {
+    process.stderr.write("Hint: ANTHROPIC_API_KEY is not set, so Claude will refuse every call.\n");
+  }
+  const { problems } = await (await fetch(`${worker.url}/healthz`)).json();
+  if (problems.length > 0) {
+    const list = problems.map(({ key, message }) => `  ${key}: ${message}\n`).join("");
+    process.stderr.write(`The configuration is broken, and every route answers 503 until it is mended:\n${list}`);
+  }
   process.stdout.write(`Spillway is ready on ${worker.url}\n`);
   await stopped;
   await worker.stop();

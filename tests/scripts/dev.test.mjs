@@ -115,3 +115,11 @@ test("missing keys are hinted at, and a PORT that is none is one sentence", asyn
   assert.equal((await wrong.ended).code, 1);
   assert.match(wrong.said.stderr, /^PORT is 87x7: it has to be a number from 0 to 65535\.$/m);
 });
+
+test("a configuration that every route would answer with 503 is told at the start", async (t) => {
+  const broken = dev({ PORT: "0", STATE_DIR: stateDirectory(t), POLICY: '{"max_attempts":0}' });
+  await broken.ready();
+  assert.match(broken.said.stderr, /^The configuration is broken.*\n  POLICY\.max_attempts: must be from 1 to 100$/m);
+  broken.child.kill("SIGTERM");
+  await broken.ended;
+});

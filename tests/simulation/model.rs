@@ -379,6 +379,7 @@ fn each_rival_makes_as_many_calls_for_a_hopeless_job_as_its_source_says() {
 fn a_scenario_that_makes_no_sense_is_refused_with_the_reason() {
     let minimal = "name = \"n\"\ntitle = \"t\"\nwhy = \"w\"\nminutes = 1\n";
     let kind = "[[jobs.kind]]\nname = \"default\"\nshare = 1\nfallback = false\n";
+    let phase = "[[phase]]\nfrom_minute = 0\nminutes = 1\n";
     for (text, reason) in [
         (format!("{minimal}[jobs]\n{kind}"), "per_minute or a burst"),
         (format!("{minimal}[jobs]\nper_minute = 1\nkind = []"), "jobs.kind"),
@@ -386,6 +387,15 @@ fn a_scenario_that_makes_no_sense_is_refused_with_the_reason() {
         (format!("{minimal}[jobs]\nper_minute = 1\npriorities = {{ urgent = 1 }}\n{kind}"), "high, medium and low"),
         (format!("{minimal}[jobs]\nper_minute = 1\n{kind}[bands]\nbeauty = {{ min = 1 }}"), "beauty"),
         (format!("{minimal}[jobs]\nper_minute = 1\n{kind}[queues]\nbatch = 0"), "queues.batch"),
+        (format!("{minimal}start_hour = 25\n[jobs]\nper_minute = 1\n{kind}"), "start_hour"),
+        (format!("{minimal}[jobs]\nper_minute = 1e9\n{kind}"), "5 million"),
+        (format!("{minimal}[jobs]\nper_minute = 1\n{kind}{kind}"), "each name may come once"),
+        (format!("{minimal}[jobs]\nper_minute = 1\n{kind}[bands]\nlost = {{}}"), "bands.lost"),
+        (format!("{minimal}[jobs]\nper_minute = 1\n{kind}[bands]\nlost = {{ min = 2, max = 1 }}"), "bands.lost"),
+        (format!("{minimal}[jobs]\nper_minute = 1\n{kind}{phase}refuse_percent = 140"), "phase 1: refuse_percent"),
+        (format!("{minimal}[jobs]\nper_minute = 1\n{kind}{phase}latency_percent = 0"), "phase 1: latency_percent"),
+        (format!("{minimal}[jobs]\nper_minute = 1\n{kind}{phase}up_seconds = -1"), "phase 1: up_seconds"),
+        (format!("{minimal}[jobs]\nper_minute = 1\n{kind}[[phase]]\nfrom_minute = 2\nminutes = 1"), "within the storm"),
     ] {
         let error = Scenario::parse(&text).unwrap_err();
         assert!(error.contains(reason), "{error}");

@@ -105,6 +105,11 @@ pub(crate) struct Band {
     pub(crate) max: Option<f64>,
 }
 
+/// A month: what takes longer is no storm but a climate.
+const MOST_MINUTES: f64 = 43_200.0;
+/// What a machine of modest size has the memory for.
+const MOST_JOBS: f64 = 5_000_000.0;
+
 const fn three_days() -> f64 {
     72.0
 }
@@ -174,7 +179,26 @@ impl Scenario {
         let known = |name: &String| ["high", "medium", "low"].contains(&name.as_str());
         check(self.jobs.priorities.keys().all(known), "jobs.priorities: there are high, medium and low")?;
         check(self.jobs.per_minute > 0.0 || !self.jobs.bursts.is_empty(), "jobs: per_minute or a burst is needed")?;
-        check(self.minutes > 0.0, "minutes: must be above 0")?;
+        check(
+            self.minutes > 0.0 && self.minutes <= MOST_MINUTES,
+            "minutes: must be above 0, and at most 43200 (30 days)",
+        )?;
+        check((0.0..24.0).contains(&self.start_hour), "start_hour: must be from 0 to below 24")?;
+        check((0.0..=720.0).contains(&self.patience_hours), "patience_hours: must be from 0 to 720")?;
+        let bursts: f64 = self.jobs.bursts.iter().map(|burst| f64::from(burst.jobs)).sum();
+        let jobs = self.jobs.per_minute * self.minutes + bursts;
+        check(self.jobs.per_minute >= 0.0 && jobs <= MOST_JOBS, "jobs: must be from 0 to 5 million in all")?;
+        let named = |name: &String| self.jobs.kinds.iter().filter(|kind| kind.name == *name).count() == 1;
+        check(self.jobs.kinds.iter().all(|kind| named(&kind.name)), "jobs.kind: each name may come once")?;
+        for (index, phase) in self.phases.iter().enumerate() {
+            phase.check(self.minutes).map_err(|what| format!("phase {}: {what}", index + 1))?;
+        }
+        for (name, Band { min, max }) in &self.bands {
+            let is_one = (min.is_some() || max.is_some())
+                && [min, max].into_iter().flatten().all(|bound| bound.is_finite())
+                && min.zip(*max).is_none_or(|(min, max)| min <= max);
+            check(is_one, &format!("bands.{name}: needs a min or a max, and the min not above the max"))?;
+        }
         check(self.queues.batch > 0 && self.queues.batch <= 100, "queues.batch: must be from 1 to 100")?;
         check(self.queues.max_consumers > 0, "queues.max_consumers: must be above 0")?;
         let metrics = super::report::METRICS;

@@ -60,6 +60,30 @@ const fn whole() -> f64 {
 }
 
 impl Phase {
+    /// What is wrong with it in a storm of so many minutes of submissions.
+    pub(crate) fn check(&self, minutes: f64) -> Result<(), String> {
+        let shares = [
+            ("refuse_percent", self.refuse_percent),
+            ("capacity_percent", self.capacity_percent),
+            ("stream_before_percent", self.stream_before_percent),
+            ("stream_after_percent", self.stream_after_percent),
+            ("breaks_percent", self.breaks_percent),
+        ];
+        if let Some((name, _)) = shares.into_iter().find(|(_, share)| !(0.0..=100.0).contains(share)) {
+            return Err(format!("{name}: must be from 0 to 100"));
+        }
+        if !(self.latency_percent > 0.0 && self.latency_percent <= 10_000.0) {
+            return Err("latency_percent: must be above 0, and at most 10000".into());
+        }
+        if !(self.minutes > 0.0 && self.from_minute >= 0.0 && self.from_minute < minutes) {
+            return Err("from_minute, minutes: it must begin within the storm, and last".into());
+        }
+        if !(self.up_seconds >= 0.0 && self.down_seconds >= 0.0) {
+            return Err("up_seconds, down_seconds: must not be negative".into());
+        }
+        Ok(())
+    }
+
     pub(crate) fn from(&self) -> Ms {
         (self.from_minute * MINUTE as f64) as Ms
     }
