@@ -34,6 +34,7 @@ pub struct Easing {
     steps: u32,
     /// The share of refusals before the last step, in thousandths.
     before: Option<u32>,
+    /// Steps in a row that did not help; begins anew where there is none before.
     in_vain: u32,
     not_before: Timestamp,
     /// The last refusals, and those of them that came while few were being answered.
@@ -66,7 +67,7 @@ impl Easing {
         self.scattered += u32::from(answered.saturating_mul(5) < most.saturating_mul(3));
         let is_brown_out = self.refusals >= REMEMBERED / 4 && self.scattered * 5 >= self.refusals;
         if is_brown_out {
-            (self.steps, self.before, self.in_vain) = (0, None, 0);
+            (self.steps, self.before) = (0, None);
         }
         is_brown_out
     }
@@ -99,7 +100,7 @@ impl Easing {
     fn judge(&mut self, share: u32, now: Timestamp) {
         if share <= TOO_MANY || now < self.not_before {
             let back = u32::from(share <= FEW);
-            *self = Self { steps: self.steps.saturating_sub(back), before: None, in_vain: 0, ..*self };
+            *self = Self { steps: self.steps.saturating_sub(back), before: None, ..*self };
             return;
         }
         let helped = self.before.is_none_or(|before| share * 10 <= before * 7);
@@ -174,6 +175,34 @@ mod tests {
         assert_eq!(told.iter().position(|told| *told), Some(15), "not before sixteen refusals");
         assert_eq!(brown_out.ease(50), 50, "and what was tried is taken back");
         assert!((0..300).map(|_| brown_out.scatter(18, 20)).last() == Some(false), "and it is forgotten");
+        let mut long = Easing::default();
+        let told = (0..500).map(|refusal| long.scatter(if refusal % 3 == 0 { 11 } else { 20 }, 20));
+        assert!(told.skip(15).all(|told| told), "but not while it lasts");
+        assert!((0..200).all(|_| !full.scatter(12, 20)), "three fifths are not few");
+    }
+
+    #[test]
+    fn a_step_is_compared_with_the_one_right_before_it_alone() {
+        let mut easing = Easing::default();
+        let limits: Vec<_> =
+            [40, 4, 38, 38, 4, 38].into_iter().map(|refused| window(&mut easing, refused, at(0))).collect();
+        assert_eq!(limits, [45, 45, 40, 35, 35, 30]);
+        assert_eq!([38, 38].map(|refused| window(&mut easing, refused, at(0))), [25, 50]);
+    }
+
+    #[test]
+    fn a_limit_that_is_found_anew_is_whole_and_the_pause_goes_on() {
+        let mut easing = Easing::default();
+        for refused in 40..=41 {
+            window(&mut easing, refused, at(0));
+        }
+        easing.forget();
+        assert_eq!(easing.ease(50), 50);
+        for refused in 40..=42 {
+            window(&mut easing, refused, at(0));
+        }
+        easing.forget();
+        assert_eq!([299, 300].map(|seconds| window(&mut easing, 40, at(seconds))), [50, 45]);
     }
 
     #[test]

@@ -63,25 +63,6 @@ json::names!(Misfit {
     ThinkingNotSupported => "thinking_not_supported",
 });
 
-impl Misfit {
-    /// A sentence for whoever asks why.
-    #[must_use]
-    pub const fn sentence(self) -> &'static str {
-        match self {
-            Self::ModelUnknown => "POLICY.models has no row for the model.",
-            Self::RequestUnknown => "The job is older than the check whether it fits another model.",
-            Self::MaxTokensTooLarge => "The request allows a longer answer than the model can give.",
-            Self::ContextTooSmall => "Prompt and answer may not fit into the model's context.",
-            Self::PrefillNotSupported => "The model does not continue a last message of the assistant.",
-            Self::SystemMessagesNotSupported => "The model does not take messages with the role system.",
-            Self::ToolsNotSupported => "The model does not have the request's tools.",
-            Self::ForcedToolNotSupported => "The model cannot be forced to use a tool.",
-            Self::FeatureNotSupported => "The request uses a feature that the model is not known to have.",
-            Self::ThinkingNotSupported => "The model does not take the request's thinking settings.",
-        }
-    }
-}
-
 /// What becomes of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Edit<T> {
@@ -284,6 +265,11 @@ mod tests {
             let demands = with(|demands| demands.thinking = thinking);
             let plan = plan(&demands, models.get(asked), models.get(to).unwrap());
             assert_eq!(plan.thinking, expected, "{thinking:?} from {asked} to {to}");
+        }
+        let both = Abilities { disabled_thinking: true, ..models.get(SONNET).unwrap().clone() };
+        for thinking in [Disabled, BetweenTools] {
+            let demands = with(|demands| demands.thinking = thinking);
+            assert_eq!(plan(&demands, None, &both).thinking, Keep, "{thinking:?} where there is either");
         }
     }
 

@@ -71,7 +71,7 @@ impl HourLog {
     pub fn status(&self, now: Timestamp) -> HourLogStatus {
         let running = hour(now);
         let row = |hour_utc: u64| {
-            let since = (running % DAY).saturating_add(DAY).saturating_sub(hour_utc) % DAY;
+            let since = (running + DAY - hour_utc) % DAY;
             let (calls, overloads) = running.checked_sub(since).map_or((0, 0), |latest| self.over_the_week(latest));
             HourStatus {
                 hour_utc,
