@@ -212,6 +212,12 @@ fn stragglers_do_not_count_even_after_the_gate_has_closed_again() {
 #[test]
 fn a_call_without_a_permit_is_evidence_while_closed_and_no_other_time() {
     let mut bench = Bench::new();
+    for _ in 0..4 {
+        bench.fails(None, Overloaded, 0);
+    }
+    bench.reports(None, Report::Success, 0);
+    bench.fails(None, Overloaded, 0);
+    assert!(!bench.status(0).degraded, "a success is one, too");
     let trips: Vec<_> = (0..10).filter_map(|_| bench.fails(None, Overloaded, 0).transition).collect();
     assert_eq!(trips.len(), 1);
     bench.reports(None, Report::Success, 1);
@@ -277,6 +283,89 @@ fn of_two_moments_the_later_counts_and_a_held_job_is_told_no_less_than_it_was_as
     assert!(verdict.held.is_some_and(|held| held.after > Duration::from_secs(200)));
     assert_eq!(bench.held(150).0, HoldReason::Overloaded, "the cooldown is over, the hold is not");
     assert!(matches!(bench.asks(201), Decision::Probe(_)));
+
+    let (mut bench, straggler) = Bench::open();
+    let verdict = bench.asked_to_wait(straggler, Overloaded, 1_000, 1);
+    assert!(verdict.held.is_some_and(|held| held.after >= Duration::from_secs(1_000)), "longer than the gate holds");
+
+    let (mut bench, straggler) = Bench::open();
+    let left = bench.status(1).next_check_seconds.unwrap();
+    bench.asked_to_wait(straggler, Overloaded, 5, 1);
+    let (reason, after) = bench.held(1);
+    assert!(reason == HoldReason::BreakerOpen && after >= left, "the hold is the shorter one: {reason:?} {after} s");
+}
+
+#[test]
+fn of_two_reasons_for_the_same_moment_the_upstreams_own_is_told() {
+    let mut bench = Bench::new();
+    (bench.settings.breaker.open_seconds, bench.settings.breaker.open_jitter_percent) = (50, 0);
+    let straggler = bench.granted(0);
+    for _ in 0..15 {
+        bench.fails(None, Overloaded, 0);
+    }
+    assert_eq!((bench.status(10).next_check_seconds, bench.held(10).0), (Some(40), HoldReason::BreakerOpen));
+    bench.asked_to_wait(straggler, Overloaded, 40, 10);
+    assert_eq!(bench.held(10).0, HoldReason::Overloaded);
+}
+
+#[test]
+fn a_job_whose_overload_opened_the_gate_has_had_its_turn_and_waits_behind_those_who_have_not() {
+    let (mut bench, straggler) = Bench::open();
+    let tickets = [0, 1].map(|_| match bench.asks(0) {
+        Decision::NotBefore(held) => held.ticket,
+        decision => panic!("not held: {decision:?}"),
+    });
+    let ended = Ended {
+        permit: Some(straggler),
+        asking: Asking { ticket: tickets[0], ..Asking::default() },
+        report: Report::Failure { cause: Overloaded, after_content: false, retry_after: None },
+        limits: RateLimits::default(),
+        backoff: BackoffSettings::default(),
+    };
+    let verdict = bench.gate.report(&ended, at(1), &mut bench.rng, &bench.settings);
+    assert!(verdict.held.unwrap().ticket > tickets[1]);
+}
+
+#[test]
+fn overloads_before_content_degrade_the_model_and_nothing_else_does() {
+    for (cause, after_content, degraded) in [
+        (Overloaded, false, true),
+        (Overloaded, true, false),
+        (RateLimited, false, false),
+        (ServerError, false, false),
+        (Cause::Truncated, true, false),
+    ] {
+        let mut bench = Bench::new();
+        for _ in 0..5 {
+            let permit = bench.granted(0);
+            bench.reports(Some(permit), Report::Failure { cause, after_content, retry_after: None }, 0);
+        }
+        assert_eq!(bench.status(0).degraded, degraded, "{cause:?} {after_content}");
+    }
+    let mut bench = Bench::new();
+    for _ in 0..15 {
+        bench.fails(None, Overloaded, 0);
+    }
+    let Decision::Probe(probe) = bench.asks(110) else { panic!("no probe") };
+    bench.gate.content(probe, &RateLimits::default(), at(111), &bench.settings);
+    for _ in 0..5 {
+        bench.fails(Some(PermitId(999)), Overloaded, 112);
+    }
+    assert!(!bench.status(112).degraded, "a straggler's are none");
+}
+
+#[test]
+fn a_call_that_broke_off_after_its_content_was_answered_all_the_same() {
+    let mut bench = Bench::new();
+    let permits: Vec<_> = (0..8).map(|_| bench.granted(0)).collect();
+    bench.reports(
+        Some(permits[0]),
+        Report::Failure { cause: Cause::Truncated, after_content: true, retry_after: None },
+        1,
+    );
+    bench.gate.content(permits[7], &RateLimits::default(), at(1), &bench.settings);
+    bench.fails(Some(permits[1]), Overloaded, 1);
+    assert_eq!(bench.status(1).in_flight_limit, 8, "eight were answered together");
 }
 
 #[test]

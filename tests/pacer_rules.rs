@@ -106,8 +106,26 @@ fn news_that_is_older_than_what_is_known_changes_nothing_and_two_minutes_are_the
     let slow = RateLimits { tokens: limit(10, 0, 600), used: used(10, 0), ..RateLimits::default() };
     pacer.note(&slow, at(500_000));
     assert_eq!(pacer.stand(&FREE, at(500_000)), Err(ms(120_000)));
+    assert_eq!([619_999, 620_000].map(|ms| pacer.interval(&FREE, at(ms)).is_some()), [true, false]);
+    assert_eq!([619_999, 620_000].map(|ms| pacer.status(&FREE, at(ms)).limits.len()), [1, 0]);
     assert_eq!(pacer.stand(&FREE, at(620_000)), Ok(()));
-    assert_eq!(pacer.interval(&FREE, at(620_000)), None);
+}
+
+#[test]
+fn of_two_answers_at_the_same_moment_the_second_counts_too() {
+    let mut pacer = Pacer::default();
+    [40, 30].into_iter().for_each(|remaining| pacer.note(&requests(60, remaining, 60 - remaining), at(0)));
+    assert_eq!(left(&pacer, 0), 30);
+}
+
+#[test]
+fn a_call_is_remembered_for_sixty_seconds_as_seconds_are_counted() {
+    let mut pacer = Pacer::default();
+    pacer.take(&FREE, at(0));
+    for (now_ms, forgotten) in [(59_999, false), (60_000, true)] {
+        pacer.stand(&FREE, at(now_ms)).unwrap();
+        assert_eq!(pacer == Pacer::default(), forgotten, "{now_ms} ms");
+    }
 }
 
 #[test]

@@ -397,6 +397,12 @@ mod tests {
                 assert!(wait.wanted > asked && wait.wanted <= most, "{wait:?}");
             }
         }
+        for (asked, most_more_ms) in [(1, 500), (5, 500), (20, 2_000), (50, 5_000), (86_401, 5_000)] {
+            let asked = Duration::from_secs(asked);
+            let more = (0..2_000).map(|seed| obey(asked, &mut fastrand::Rng::with_seed(seed)).saturating_sub(asked));
+            let most = more.max().unwrap();
+            assert!(most.as_millis() > most_more_ms * 9 / 10, "{asked:?} is spread over {most:?}");
+        }
         let wait = Buckets::default().fail(Class::Overload, &settings, Some(Duration::ZERO), T0, &mut rng()).unwrap();
         assert_eq!((wait.wanted, wait.floor), (wait.computed, Duration::ZERO));
     }

@@ -282,28 +282,32 @@ mod tests {
             let others = Others { newest: PermitId(self.permits), undecided: |_| undecided, answered: false };
             self.breaker.fail(permit, &others, at(ms), &mut self.rng, &self.settings).map(|transition| transition.why)
         }
+
+        /// The move that an event at 300 s is.
+        fn moved(&mut self, event: impl Fn(&mut Self) -> Option<Why>) -> Option<Transition> {
+            event(self)?;
+            self.breaker.history().last().filter(|past| past.at == at(300_000)).map(|past| past.transition)
+        }
     }
 
     #[test]
     fn it_moves_as_the_table_says_and_in_no_other_way() {
         type Act = fn(&mut Bench) -> Option<Transition>;
-        let acts: [(&str, Act); 6] = [
+        let acts: [(&str, Act); 9] = [
             ("asked early", |bench| bench.breaker.begin_probe(PermitId(200), at(10))),
             ("asked late", |bench| bench.breaker.begin_probe(PermitId(200), at(300_000))),
             ("probe comes to content", |bench| {
                 bench.breaker.succeed(Some(PermitId(100)), at(300_000), &bench.settings)
             }),
             ("other comes to content", |bench| bench.breaker.succeed(Some(PermitId(99)), at(300_000), &bench.settings)),
-            ("probe fails", |bench| {
-                bench.fail_as(Some(PermitId(100)), 300_000, 0);
-                bench
-                    .breaker
-                    .history()
-                    .last()
-                    .map(|past| past.transition)
-                    .filter(|_| bench.breaker.since() == at(300_000))
-            }),
+            ("probe fails", |bench| bench.moved(|bench| bench.fail_as(Some(PermitId(100)), 300_000, 0))),
             ("without permit comes to content", |bench| bench.breaker.succeed(None, at(300_000), &bench.settings)),
+            ("other fails", |bench| bench.moved(|bench| bench.fail_as(Some(PermitId(99)), 300_000, 0))),
+            ("without permit fails", |bench| bench.moved(|bench| bench.fail_as(None, 300_000, 0))),
+            ("without permit fails after the probe", |bench| {
+                bench.breaker.free(PermitId(100));
+                bench.moved(|bench| bench.fail_as(None, 300_000, 0))
+            }),
         ];
         let starts: [(fn() -> Bench, State); 3] =
             [(Bench::new, State::Closed), (Bench::open, State::Open), (Bench::half_open, State::HalfOpen)];

@@ -233,6 +233,10 @@ mod tests {
         Duration::from_secs(seconds)
     }
 
+    type Ask = fn(&mut Holds, Duration, Timestamp);
+    const ASKS: [(Ask, HoldReason); 2] =
+        [(Holds::retry_after, HoldReason::RetryAfter), (Holds::overloaded, HoldReason::Overloaded)];
+
     #[test]
     fn a_longer_deadline_is_never_shortened_by_a_later_shorter_one() {
         let mut holds = Holds::default();
@@ -243,12 +247,16 @@ mod tests {
     }
 
     #[test]
-    fn when_the_time_asked_for_has_come_everyone_goes() {
-        let mut holds = Holds::default();
-        holds.retry_after(seconds(300), at(0));
-        assert_eq!(holds.stand(RETRY, at(299)), HoldStand::Wait(seconds(1), HoldReason::RetryAfter));
-        assert_eq!(holds.stand(RETRY, at(300)), HoldStand::Free);
-        assert_eq!(holds.status(at(300)), []);
+    fn when_the_time_asked_for_has_come_everyone_goes_but_not_if_it_was_too_long_to_hold_for() {
+        for (ask, reason) in ASKS {
+            for (asked, stand) in [(300, HoldStand::Free), (301, HoldStand::MayTry)] {
+                let mut holds = Holds::default();
+                ask(&mut holds, seconds(asked), at(0));
+                assert_eq!(holds.stand(RETRY, at(299)), HoldStand::Wait(seconds(1), reason));
+                assert_eq!(holds.stand(RETRY, at(300)), stand, "{reason:?} for {asked} s");
+                assert_eq!(holds.status(at(300)).is_empty(), stand == HoldStand::Free);
+            }
+        }
     }
 
     #[test]
@@ -303,6 +311,38 @@ mod tests {
         assert!(holds.is_try(PermitId(1)) && !holds.is_try(PermitId(2)));
         holds.content(PermitId(1));
         assert_eq!(holds, Holds::default());
+    }
+
+    #[test]
+    fn of_equal_holds_the_spend_cap_is_named() {
+        let mut holds = Holds::default();
+        holds.retry_after(seconds(60), at(0));
+        holds.spend_cap(seconds(60), at(0));
+        assert_eq!(holds.stand(seconds(60), at(0)), HoldStand::Wait(seconds(60), HoldReason::SpendCap));
+    }
+
+    #[test]
+    fn the_operator_sees_what_holds_and_for_how_long_yet() {
+        let mut holds = Holds::default();
+        holds.spend_cap(RETRY, at(0));
+        holds.retry_after(seconds(60), at(0));
+        holds.overloaded(seconds(400), at(0));
+        let rows = |holds: &Holds, now| -> Vec<_> {
+            holds.status(at(now)).into_iter().map(|row| (row.reason, row.trying, row.seconds_left)).collect()
+        };
+        let (cap, overloaded) = (HoldReason::SpendCap, HoldReason::Overloaded);
+        for (now, expected) in [
+            (0, &[(cap, false, 900), (HoldReason::RetryAfter, false, 60), (overloaded, false, 300)][..]),
+            (59, &[(cap, false, 841), (HoldReason::RetryAfter, false, 1), (overloaded, false, 241)]),
+            (60, &[(cap, false, 840), (overloaded, false, 240)]),
+            (1000, &[(cap, false, 0), (overloaded, false, 0)]),
+        ] {
+            assert_eq!(rows(&holds, now), expected, "at {now}");
+        }
+        holds.begin_try(PermitId(1));
+        assert_eq!(rows(&holds, 1000), [(cap, true, 0), (overloaded, true, 0)]);
+        holds.content(PermitId(1));
+        assert_eq!(rows(&holds, 1000), []);
     }
 
     #[test]

@@ -265,8 +265,11 @@ mod tests {
         let (mut in_flight, settings) = (InFlight::default(), PaceSettings::default());
         let sizes: Vec<_> = (0..8).map(|round| window(&mut in_flight, &settings, at(round * 1000))).collect();
         assert_eq!(sizes, [8, 16, 32, 64, 128, 256, 512, 512]);
+        assert_eq!((in_flight.latency(), in_flight.call()), (Duration::from_millis(500), Duration::from_secs(1)));
+        assert_eq!(in_flight.full(&settings), None, "it has never met its match");
         let (mut in_flight, settings) = (InFlight::default(), PaceSettings { max_in_flight: Some(5), ..settings });
         assert_eq!([(); 2].map(|()| window(&mut in_flight, &settings, at(0))), [5, 5]);
+        assert_eq!(in_flight.full(&settings), Some(5));
     }
 
     #[test]
@@ -274,8 +277,12 @@ mod tests {
         let (mut in_flight, settings) = (InFlight::default(), PaceSettings::default());
         let before = fill(&mut in_flight, &settings, at(0));
         in_flight.trip();
+        in_flight.trip();
         let sizes: Vec<_> = (0..4).map(|_| window(&mut in_flight, &settings, at(0))).collect();
         assert_eq!(sizes, [1, 2, 4, 8]);
+        assert_eq!(in_flight.full(&settings), None, "one call says nothing about what it bears");
+        in_flight.trip();
+        assert_eq!(in_flight.full(&settings), Some(16), "what it bore is known");
         assert!(before.iter().all(|&id| in_flight.permits.get(id).unwrap().straggler));
         assert_eq!(in_flight.permits.live(at(0)), 8);
     }
@@ -304,6 +311,16 @@ mod tests {
     }
 
     #[test]
+    fn a_refusal_that_cuts_nothing_does_not_make_it_feel_its_way_anew() {
+        let (mut in_flight, settings) =
+            (InFlight::default(), PaceSettings { start_in_flight: 10, ..PaceSettings::default() });
+        in_flight.cut(Duration::from_secs(60), at(100_000), &settings);
+        assert_eq!(window(&mut in_flight, &settings, at(110_000)), 7);
+        in_flight.cut(Duration::from_secs(60), at(120_000), &settings);
+        assert_eq!([(); 3].map(|()| window(&mut in_flight, &settings, at(120_000))), [7, 8, 9]);
+    }
+
+    #[test]
     fn an_overload_cuts_once_per_latency_and_then_the_limit_feels_its_way() {
         let (mut in_flight, settings) = (InFlight::default(), PaceSettings::default());
         window(&mut in_flight, &settings, at(0));
@@ -324,7 +341,7 @@ mod tests {
         in_flight.decelerate(at(0));
         let sizes: Vec<_> = (0..14).map(|round| window(&mut in_flight, &settings, at(round * 1000))).collect();
         assert_eq!(sizes, [8, 8, 8, 8, 8, 8, 8, 8, 9, 9, 9, 9, 10, 10]);
-        assert_eq!(window(&mut in_flight, &settings, at(600_000)), 10);
+        assert_eq!(window(&mut in_flight, &settings, at(599_500)), 10, "content comes at ten minutes");
         assert_eq!(window(&mut in_flight, &settings, at(600_000)), 12);
     }
 

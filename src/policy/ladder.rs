@@ -331,6 +331,13 @@ mod tests {
         assert_eq!(overloaded(&mut ladder, &waits(5)), FALLBACK);
         let mut ladder = Ladder::new(Priority::High, true);
         assert_eq!(overloaded(&mut ladder, &waits(5)), Move::End);
+        let Move::Pause(pause) = overloaded(&mut Ladder::new(Priority::High, true), &waits(0)) else { panic!("none") };
+        for (more_ms, tries) in [(0, true), (1, false)] {
+            let mut verdict = waits(0);
+            verdict.wait.as_mut().unwrap().floor = pause + Duration::from_millis(more_ms);
+            let next = overloaded(&mut Ladder::new(Priority::High, true), &verdict);
+            assert_eq!(next, if tries { Move::Pause(pause) } else { Move::End }, "{more_ms} ms longer than the pause");
+        }
     }
 
     #[test]

@@ -342,6 +342,15 @@ mod tests {
     }
 
     #[test]
+    fn a_permit_is_renewed_three_times_in_the_shorter_lease() {
+        for (lease_seconds, probe_lease_seconds, every) in [(120, 90, 30), (60, 120, 20)] {
+            let breaker = BreakerSettings { probe_lease_seconds, ..BreakerSettings::default() };
+            let settings = GateSettings { lease_seconds, breaker, ..GateSettings::default() };
+            assert_eq!(settings.renew_every(), Duration::from_secs(every));
+        }
+    }
+
+    #[test]
     fn a_partial_bucket_keeps_its_own_defaults() {
         let settings: BackoffSettings =
             serde_json::from_str(r#"{"overloaded":{"base_ms":500},"transient":{"jitter":"decorrelated"}}"#).unwrap();

@@ -346,12 +346,15 @@ mod tests {
         let place = |slots: &Slots, turn: usize| slots.place(Priority::Medium, Some(turns[turn].ticket), NOW);
         for _ in 0..2 {
             slots.granted(Priority::Medium, Some(turns[10].ticket));
-            assert_eq!([0, 9, 11, 19].map(|turn| place(&slots, turn)), [0, 9, 10, 18]);
+            assert_eq!([0, 9, 10, 11, 19].map(|turn| place(&slots, turn)), [0, 9, 10, 10, 18]);
         }
         slots.granted(Priority::Medium, None);
         assert_eq!(slots.count(NOW), 19);
         (0..10).for_each(|turn| slots.granted(Priority::Medium, Some(turns[turn].ticket)));
+        assert!(slots.waits(Priority::Medium, NOW));
         assert_eq!((slots.medium.head, slots.medium.ahead.len()), (11, 0), "the head goes past who was granted before");
+        (11..20).for_each(|turn| slots.granted(Priority::Medium, Some(turns[turn].ticket)));
+        assert!(!slots.waits(Priority::Medium, NOW), "all have been granted before they had to wake");
     }
 
     #[test]
@@ -374,8 +377,12 @@ mod tests {
         assert_eq!(slots.count(NOW), 100);
         assert!(slots.waits(Priority::Medium, NOW) && !slots.waits(Priority::High, NOW));
         let later = NOW + last.after;
+        assert_eq!([Some(last.ticket), None].map(|ticket| slots.place(Priority::Medium, ticket, NOW)), [99, 100]);
+        assert_eq!([Some(last.ticket), None].map(|ticket| slots.place(Priority::Medium, ticket, later)), [0, 0]);
         assert_eq!(slots.count(later), 0);
         assert!(!slots.waits(Priority::Medium, later));
+        let turn = slots.clone().take(Priority::Medium, None, Duration::ZERO, &RAMP, later + AWAKE);
+        assert!(turn.after > Duration::ZERO, "a message may be late");
         let turn = slots.take(Priority::Medium, None, Duration::ZERO, &RAMP, later + AWAKE + seconds(1));
         assert_eq!(turn.after, Duration::ZERO);
         let old = slots.take(Priority::Medium, Some(last.ticket), Duration::ZERO, &RAMP, later + AWAKE + seconds(1));

@@ -178,6 +178,8 @@ mod tests {
             ("en;q=0, ja;q=0.0, *;q=0.1", "zh-Hans"),
             ("*;q=0", "en"),
             ("*;q=0, zh", "zh-Hans"),
+            ("ja-JP;q=0", "en"),
+            ("en;q=0, *;q=0", "en"),
             // Of a language that we have in one form, another form was ruled out.
             ("zh-TW;q=0, zh", "zh-Hans"),
         ] {
@@ -240,6 +242,7 @@ mod tests {
             assert_eq!(negotiate(None, Some(tag), &available), expected, "{tag}");
         }
         assert_eq!(negotiate(Some("zh-TW"), None, &["en", "zh-TW", "zh-Hant"]), "zh-TW");
+        assert_eq!(negotiate(Some("fr-x-ca"), None, &["en", "fr-x", "fr"]), "fr", "a single letter is no language");
     }
 
     #[test]
