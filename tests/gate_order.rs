@@ -156,5 +156,45 @@ fn a_limit_is_eased_where_many_are_refused_with_all_of_it_in_use() {
         }
         (0..50).for_each(|_| in_flight.cut(Duration::from_secs(60), NOW, &settings));
         assert_eq!(in_flight.limit(&settings), limit, "{ended} of 50 have ended");
+        in_flight.trip();
+        let first = in_flight.permits.grant(Priority::Low, Duration::from_secs(120), NOW);
+        in_flight.content(first, NOW, &settings);
+        assert_eq!(in_flight.limit(&settings), 2, "after a trip nothing of it holds the slow start back");
     }
+}
+
+#[test]
+fn in_a_brown_out_nothing_is_cut() {
+    for (answered, limit) in [(60, 60), (30, 70)] {
+        let (mut in_flight, settings, ids) = in_flight(100, 100, Some(100));
+        for &id in &ids[..60] {
+            in_flight.content(id, NOW, &settings);
+        }
+        for &id in &ids[answered..] {
+            in_flight.permits.release(id, NOW);
+        }
+        for after in [0; 20].into_iter().chain([10]) {
+            in_flight.cut(Duration::from_secs(60), NOW + Duration::from_secs(after), &settings);
+        }
+        assert_eq!(in_flight.limit(&settings), limit, "{answered} of the 60 are still being answered");
+    }
+}
+
+#[test]
+fn five_hundred_and_twelve_are_the_most_that_are_remembered_stragglers_or_not() {
+    let (mut in_flight, settings, _) = in_flight(512, 8, None);
+    in_flight.trip();
+    assert!(Priority::ALL.into_iter().all(|priority| in_flight.is_full(priority, |_| false, NOW, &settings)));
+    in_flight.permits.expire(Duration::ZERO, NOW);
+    assert!(!in_flight.is_full(Priority::Low, |_| false, NOW, &settings));
+}
+
+#[test]
+fn who_was_called_for_before_is_the_first_again_while_the_gate_is_closed() {
+    let mut bench = Bench::new(1);
+    bench.granted(JOB);
+    let held: Vec<_> = (0..50).map(|_| bench.held(JOB)).collect();
+    let again = bench.held(Asking { again: true, ..JOB });
+    assert_eq!(again.after, held[0].after);
+    assert!(held[49].after > held[0].after);
 }

@@ -5,11 +5,12 @@
 use std::time::Duration;
 
 use spillway::policy::answer::{Asking, Decision, Ended, Held, HoldReason, PermitId, Report, Verdict};
+use spillway::policy::backoff::Jitter;
 use spillway::policy::cause::Cause::{self, InvalidRequest, Overloaded, RateLimited, ServerError, SpendCap};
 use spillway::policy::cause::Class;
 use spillway::policy::gate::Gate;
-use spillway::policy::rate_limits::RateLimits;
-use spillway::policy::settings::{BackoffSettings, GateSettings};
+use spillway::policy::rate_limits::{RateLimit, RateLimits};
+use spillway::policy::settings::{Backoff, BackoffSettings, GateSettings};
 use spillway::policy::status::GateStatus;
 use spillway::policy::time::Timestamp;
 use spillway::policy::transition::{State, Why};
@@ -17,6 +18,14 @@ use spillway::policy::transition::{State, Why};
 fn at(seconds: u64) -> Timestamp {
     Timestamp::from_millis(1_700_000_000_000 + seconds * 1000)
 }
+
+fn ended(permit: Option<PermitId>, report: Report) -> Ended {
+    let (limits, backoff) = (RateLimits::default(), BackoffSettings::default());
+    Ended { permit, asking: Asking::default(), report, limits, backoff }
+}
+
+/// An overload without a hint.
+const OVERLOAD: Report = Report::Failure { cause: Overloaded, after_content: false, retry_after: None };
 
 /// A gate and its surroundings; every line is one event.
 struct Bench {
@@ -66,14 +75,7 @@ impl Bench {
     }
 
     fn reports(&mut self, permit: Option<PermitId>, report: Report, seconds: u64) -> Verdict {
-        let ended = Ended {
-            permit,
-            asking: Asking::default(),
-            report,
-            limits: RateLimits::default(),
-            backoff: BackoffSettings::default(),
-        };
-        self.gate.report(&ended, at(seconds), &mut self.rng, &self.settings)
+        self.gate.report(&ended(permit, report), at(seconds), &mut self.rng, &self.settings)
     }
 
     fn fails(&mut self, permit: Option<PermitId>, cause: Cause, seconds: u64) -> Verdict {
@@ -315,13 +317,8 @@ fn a_job_whose_overload_opened_the_gate_has_had_its_turn_and_waits_behind_those_
         Decision::NotBefore(held) => held.ticket,
         decision => panic!("not held: {decision:?}"),
     });
-    let ended = Ended {
-        permit: Some(straggler),
-        asking: Asking { ticket: tickets[0], ..Asking::default() },
-        report: Report::Failure { cause: Overloaded, after_content: false, retry_after: None },
-        limits: RateLimits::default(),
-        backoff: BackoffSettings::default(),
-    };
+    let asking = Asking { ticket: tickets[0], ..Asking::default() };
+    let ended = Ended { asking, ..ended(Some(straggler), OVERLOAD) };
     let verdict = bench.gate.report(&ended, at(1), &mut bench.rng, &bench.settings);
     assert!(verdict.held.unwrap().ticket > tickets[1]);
 }
@@ -352,6 +349,101 @@ fn overloads_before_content_degrade_the_model_and_nothing_else_does() {
         bench.fails(Some(PermitId(999)), Overloaded, 112);
     }
     assert!(!bench.status(112).degraded, "a straggler's are none");
+    let (mut bench, straggler) = Bench::open();
+    bench.reports(Some(straggler), Report::Success, 1);
+    assert!(bench.status(1).degraded, "and neither are its answers the end of it");
+}
+
+#[test]
+fn a_success_while_closed_takes_one_off_the_counts_and_does_not_clear_them() {
+    let mut bench = Bench::new();
+    for seconds in [0, 600, 1_200] {
+        bench.fails(None, Overloaded, seconds);
+    }
+    bench.reports(None, Report::Success, 1_300);
+    assert_eq!(bench.status(1_300).buckets.overloaded.failures, 2);
+}
+
+#[test]
+fn an_acceleration_429_ends_the_doubling() {
+    for (cause, limit) in [(RateLimited, 15), (Cause::Acceleration, 8)] {
+        let mut bench = Bench::new();
+        let permits: Vec<_> = (0..8).map(|_| bench.granted(0)).collect();
+        bench.fails(Some(permits[7]), cause, 1);
+        for &permit in &permits[..7] {
+            bench.gate.content(permit, &RateLimits::default(), at(2), &bench.settings);
+        }
+        assert_eq!(bench.status(2).in_flight_limit, limit, "{cause:?}");
+    }
+}
+
+#[test]
+fn a_job_that_met_the_outage_is_held_for_the_reopening_and_not_for_what_its_bucket_drew() {
+    let (mut bench, straggler) = Bench::open();
+    let slow = Backoff { base_ms: 1_000_000, cap_ms: 1_000_000, jitter: Jitter::Equal };
+    let backoff = BackoffSettings { overloaded: slow, ..BackoffSettings::default() };
+    let ended = Ended { backoff, ..ended(Some(straggler), OVERLOAD) };
+    let verdict = bench.gate.report(&ended, at(1), &mut bench.rng, &bench.settings);
+    assert!(verdict.wait.unwrap().wanted >= Duration::from_secs(500));
+    assert!(verdict.held.unwrap().after < Duration::from_secs(100));
+}
+
+#[test]
+fn a_probes_lease_may_be_longer_than_others() {
+    let (mut bench, _) = Bench::open();
+    bench.settings.lease_seconds = 30;
+    assert!(matches!(bench.asks(110), Decision::Probe(_)));
+    for seconds in [111, 150, 229] {
+        assert_eq!(bench.held(seconds).0, HoldReason::ProbeInFlight, "at {seconds}");
+    }
+    assert!(matches!(bench.asks(230), Decision::Probe(_)));
+}
+
+#[test]
+fn the_time_until_an_answer_counts_the_whole_call() {
+    let mut bench = Bench::new();
+    let permit = bench.granted(0);
+    bench.gate.content(permit, &RateLimits::default(), at(1), &bench.settings);
+    bench.reports(Some(permit), Report::Success, 9);
+    bench.settings.pace.max_in_flight = Some(1);
+    bench.granted(9);
+    let Decision::NotBefore(held) = bench.asks(9) else { panic!("not held") };
+    assert_eq!(held.eta, Some(Duration::from_secs(18)), "a slot's wait, and a call");
+}
+
+#[test]
+fn what_an_answer_says_of_the_limits_is_learnt_at_its_content_and_at_its_end_and_every_call_is_counted() {
+    let limit = RateLimit { limit: 50, remaining: 20, reset_after: Duration::from_secs(36) };
+    let limits = RateLimits { requests: Some(limit), ..RateLimits::default() };
+    for at_end in [false, true] {
+        let mut bench = Bench::new();
+        let permit = bench.granted(0);
+        if at_end {
+            let ended = Ended { limits, ..ended(Some(permit), Report::Abandoned) };
+            bench.gate.report(&ended, at(1), &mut bench.rng, &bench.settings);
+        } else {
+            bench.gate.content(permit, &limits, at(1), &bench.settings);
+        }
+        let status = bench.status(1);
+        assert_eq!(status.pace.limits.iter().map(|row| row.limit).collect::<Vec<_>>(), [50], "{at_end}");
+        assert_eq!(status.hours.by_hour.iter().map(|row| row.calls).sum::<u64>(), 1);
+        bench.fails(None, Overloaded, 1);
+        let hours = bench.status(1).hours;
+        assert_eq!(hours.by_hour.iter().map(|row| row.overloads).sum::<u64>(), 1);
+        assert_eq!(hours.last_24_hours.iter().map(|row| (row.cause, row.count)).collect::<Vec<_>>(), [(Overloaded, 1)]);
+    }
+}
+
+#[test]
+fn a_probe_does_not_wait_for_the_rate_and_tries_a_degraded_model() {
+    let (mut bench, _) = Bench::open();
+    (bench.settings.pace.calls_per_minute, bench.settings.pace.burst) = (Some(1), Some(1));
+    bench.settings.degraded.retry_seconds = 86_400;
+    let leaves = Asking { may_leave: true, ..Asking::default() };
+    assert!(bench.status(60).degraded);
+    let Decision::Probe(probe) = bench.gate.permit(leaves, at(60), &bench.settings) else { panic!("no probe") };
+    bench.reports(Some(probe), Report::Abandoned, 60);
+    assert!(matches!(bench.asks(60), Decision::Probe(_)), "although the minute's call is made");
 }
 
 #[test]

@@ -323,6 +323,23 @@ mod tests {
         assert_eq!(bucket.failures(), 1);
         bucket.fail(&backoff, at(4_000), &mut rng);
         assert_eq!(bucket.failures(), 2);
+        for ms in 4_000..400_000 {
+            bucket.fail(&backoff, at(ms), &mut rng);
+        }
+        assert_eq!(bucket.failures(), backoff.saturation(), "they do not put off the next rise");
+    }
+
+    #[test]
+    fn a_count_that_is_down_to_none_begins_anew_and_only_its_last_failure_is_remembered() {
+        let (mut buckets, mut rng, settings) = (Buckets::default(), rng(), BackoffSettings::default());
+        buckets.fail(Class::RateLimit, &settings, None, at(0), &mut rng);
+        assert!(buckets.status(at(5_000)).rate_limited.current_wait_ms > 0);
+        buckets.succeed();
+        let expected =
+            BucketStatus { failures: 0, last_failure_seconds_ago: Some(5), current_wait_ms: 0, cap_ms: 30_000 };
+        assert_eq!(buckets.status(at(5_000)).rate_limited, expected);
+        buckets.fail(Class::RateLimit, &settings, None, at(1), &mut rng);
+        assert_eq!(buckets.rate_limited.failures(), 1, "within the wait that was");
     }
 
     #[test]
@@ -359,14 +376,17 @@ mod tests {
     fn a_success_takes_one_off_each_count_and_does_not_clear_it() {
         let (mut buckets, mut rng, settings) = (Buckets::default(), rng(), BackoffSettings::default());
         for minute in 0..3 {
-            for class in [Class::Overload, Class::RateLimit] {
+            for class in [Class::Overload, Class::RateLimit, Class::Transient] {
                 buckets.fail(class, &settings, None, at(minute * 600_000), &mut rng);
             }
         }
+        let counts = |buckets: &Buckets| {
+            [&buckets.overloaded, &buckets.rate_limited, &buckets.transient].map(|bucket| bucket.failures())
+        };
         buckets.succeed();
-        assert_eq!((buckets.overloaded.failures(), buckets.rate_limited.failures()), (2, 2));
+        assert_eq!(counts(&buckets), [2, 2, 2]);
         buckets.reset_outage();
-        assert_eq!((buckets.overloaded.failures(), buckets.rate_limited.failures()), (0, 2));
+        assert_eq!(counts(&buckets), [0, 2, 0]);
     }
 
     #[test]

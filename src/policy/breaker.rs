@@ -370,7 +370,22 @@ mod tests {
         let mut bench = Bench::open();
         let cooldown = bench.breaker.cooldown(at(0)).unwrap();
         let early = Timestamp::from_millis(5_000);
+        assert_eq!(bench.breaker.cooldown(early), Some(cooldown), "even where it is only looked at");
         assert_eq!(bench.breaker.stand(early), Stand::Refuse(cooldown));
         assert_eq!(bench.breaker.stand(early + cooldown), Stand::MayProbe);
+        let mut bench = Bench::half_open();
+        bench.breaker.stand(early);
+        assert_eq!(bench.breaker.since(), at(200_000), "where nothing waits for it, it changes nothing");
+    }
+
+    #[test]
+    fn a_jitter_of_more_than_all_of_it_is_all_of_it() {
+        let mut bench = Bench::half_open();
+        (bench.settings.open_seconds, bench.settings.open_jitter_percent) = (10, 1_000);
+        for _ in 0..100 {
+            bench.fail_as(Some(PermitId(100)), 300_000, 0);
+            assert!(bench.breaker.cooldown(at(300_000)).is_none_or(|cooldown| cooldown.as_secs() <= 20));
+            bench.breaker.begin_probe(PermitId(100), at(500_000));
+        }
     }
 }

@@ -110,6 +110,17 @@ mod tests {
         assert_eq!(bucket.wait(1), Duration::from_secs(60 + 12));
         bucket.reshape(1, 1);
         assert_eq!(bucket.wait(1), Duration::from_secs(120));
+        bucket.missing = u64::MAX;
+        bucket.settle(at(0));
+        assert_eq!(bucket.wait(1), Duration::from_secs(120), "whatever it was told");
+    }
+
+    #[test]
+    fn one_that_never_refills_keeps_its_calls_waiting_and_does_no_harm() {
+        let mut bucket = Bucket::full(1, 0, at(0));
+        bucket.take(1);
+        bucket.settle(at(1_000_000));
+        assert_eq!((bucket.left(), bucket.wait(1)), (0, Duration::from_secs(60)));
     }
 
     #[test]

@@ -155,6 +155,21 @@ mod tests {
     }
 
     #[test]
+    fn a_step_is_judged_over_a_hundred_calls_or_twice_the_limit() {
+        for (limit, calls) in [(1, 100), (50, 100), (51, 102), (200, 400)] {
+            let mut easing = Easing::default();
+            assert_eq!(
+                (1..1_000).find(|_| {
+                    easing.note(true, limit, at(0));
+                    easing.is_on()
+                }),
+                Some(calls),
+                "{limit}"
+            );
+        }
+    }
+
+    #[test]
     fn half_of_the_limit_is_always_left_and_no_less_than_one() {
         let mut easing = Easing::default();
         for refused in [90, 60, 40, 28, 19, 13, 9] {
@@ -167,7 +182,9 @@ mod tests {
     #[test]
     fn refusals_while_few_are_being_answered_are_a_brown_out_and_those_at_the_most_are_not() {
         let mut full = Easing::default();
+        window(&mut full, 40, at(0));
         assert!((0..200).all(|_| !full.scatter(18, 20)));
+        assert_eq!(full.ease(50), 45, "what was tried stays");
         let mut brown_out = Easing::default();
         window(&mut brown_out, 40, at(0));
         let told: Vec<_> =
@@ -178,6 +195,7 @@ mod tests {
         let mut long = Easing::default();
         let told = (0..500).map(|refusal| long.scatter(if refusal % 3 == 0 { 11 } else { 20 }, 20));
         assert!(told.skip(15).all(|told| told), "but not while it lasts");
+        assert!((0..100).map(|_| long.scatter(20, 20)).last() == Some(false), "however long that was");
         assert!((0..200).all(|_| !full.scatter(12, 20)), "three fifths are not few");
     }
 

@@ -226,6 +226,9 @@ mod tests {
         bench.succeed(16_000);
         assert_eq!(bench.fail(20_000, 0), None, "a success breaks the run");
         let mut bench = Bench::default();
+        let trips: Vec<_> = [900_000, 0, 5_000, 10_000, 20_000].into_iter().map(|ms| bench.fail(ms, 0)).collect();
+        assert_eq!(trips, [None, None, None, None, Some(Why::FailuresOverTime)], "a clock that ran back begins anew");
+        let mut bench = Bench::default();
         assert!(
             [0, 9_000, 18_000, 27_000, 36_000].into_iter().all(|ms| bench.fail(ms, 1).is_none()),
             "one is undecided"

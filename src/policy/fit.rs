@@ -331,6 +331,7 @@ mod tests {
             (Effort::XHigh, Thinking::Unset, OLD_SONNET, Edit::Set(Effort::High)),
             (Effort::Max, Thinking::Unset, OLD_SONNET, Edit::Keep),
             (Effort::Max, Thinking::Disabled, HAIKU, Edit::Set(Effort::High)),
+            (Effort::Max, Thinking::Enabled { budget_tokens: 2_000 }, HAIKU, Edit::Keep),
             (Effort::XHigh, Thinking::Disabled, SONNET, Edit::Set(Effort::High)),
             (Effort::Medium, Thinking::Disabled, HAIKU, Edit::Keep),
         ] {

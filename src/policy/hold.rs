@@ -351,5 +351,9 @@ mod tests {
         holds.retry_after(seconds(60), at(86_400));
         assert_eq!(holds.stand(RETRY, at(0)), HoldStand::Wait(seconds(300), HoldReason::RetryAfter));
         assert_eq!(holds.stand(RETRY, at(300)), HoldStand::Free);
+        holds.retry_after(seconds(60), at(86_400));
+        holds.retry_after(seconds(1), at(0));
+        let left = HoldStand::Wait(seconds(200), HoldReason::RetryAfter);
+        assert_eq!(holds.stand(RETRY, at(100)), left, "a later hold brings it back, too");
     }
 }

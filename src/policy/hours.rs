@@ -65,7 +65,7 @@ impl Windows {
     /// How much of a window is left: nothing outside, a day if it never ends. At the start of one, its length.
     #[must_use]
     pub fn left(self, at: Timestamp) -> Duration {
-        if self.contains(at) { self.next(at, false).unwrap_or(DAY) } else { Duration::ZERO }
+        self.next(at, false).unwrap_or(DAY)
     }
 
     /// How long a deferred job sleeps: into the first window of which at least half an hour lies `at_least` or more ahead,

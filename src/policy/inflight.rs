@@ -405,6 +405,23 @@ mod tests {
         }
         in_flight.cut(Duration::from_millis(300), at(101_000), &settings);
         assert_eq!((in_flight.limit(&settings), in_flight.full(&settings)), (9, Some(9)));
+        in_flight.permits.expire(Duration::ZERO, at(102_000));
+        for _ in 0..10 {
+            window(&mut in_flight, &settings, at(102_000));
+        }
+        assert_eq!(in_flight.full(&settings), Some(in_flight.limit(&settings)), "it bears more than it seemed");
+        assert!(in_flight.limit(&settings) > 9);
+        assert_eq!(in_flight.full(&PaceSettings { max_in_flight: Some(5), ..settings }), Some(5));
+    }
+
+    #[test]
+    fn a_clock_that_ran_back_does_not_put_off_the_next_cut() {
+        let (mut in_flight, settings) = (InFlight::default(), PaceSettings::default());
+        let cuts = [1_000_000, 0, 3_000].map(|ms| {
+            in_flight.cut(Duration::from_secs(60), at(ms), &settings);
+            in_flight.limit(&settings)
+        });
+        assert_eq!(cuts, [5, 5, 3]);
     }
 
     #[test]

@@ -199,7 +199,10 @@ mod tests {
         assert_eq!(permits.expire(LEASE, at(120_000)), [dies]);
         assert!(!permits.renew(dies, LEASE, at(120_000)));
         let early = Timestamp::from_millis(1_000);
+        let ends = permits.grant(Priority::Low, LEASE, at(120_000));
+        permits.release(ends, at(120_000));
         assert_eq!(permits.expire(LEASE, early), []);
+        assert_eq!(permits.freed_ago(early + LEASE / 2), LEASE / 2);
         assert_eq!(permits.expire(LEASE, early + LEASE), [lives]);
     }
 

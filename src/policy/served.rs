@@ -50,5 +50,6 @@ mod tests {
             served.note(note, now);
             assert_eq!(served.most(now), most, "at {ms} ms");
         }
+        assert_eq!(served.most(Timestamp::from_millis(90_000)), 0, "also when nothing is noted");
     }
 }

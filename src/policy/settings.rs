@@ -386,6 +386,7 @@ mod tests {
         assert_eq!(keys(breaker(r#"{"failure_rate_percent":101}"#)), "failure_rate_percent");
         assert_eq!(keys(breaker(r#"{"confidence_z":-0.1}"#)), "confidence_z");
         assert_eq!(keys(breaker(r#"{"consecutive_failures":20}"#)), "consecutive_hard");
+        assert_eq!(keys(breaker(r#"{"consecutive_failures":0}"#)), "consecutive_failures");
         assert_eq!(keys(breaker(r#"{"open_seconds":0,"probe_lease_seconds":0}"#)), "open_seconds probe_lease_seconds");
         assert_eq!(keys(breaker(r#"{"open_seconds":1,"probe_lease_seconds":1,"open_jitter_percent":0}"#)), "");
         let not_a_number = BreakerSettings { confidence_z: f64::NAN, ..BreakerSettings::default() };
@@ -404,6 +405,8 @@ mod tests {
             keys(pace(r#"{"calls_per_minute":0,"burst":0,"max_in_flight":513,"start_in_flight":0}"#)),
             "calls_per_minute burst max_in_flight start_in_flight"
         );
+        let max = |max_in_flight| PaceSettings { max_in_flight, ..PaceSettings::default() }.max();
+        assert_eq!([None, Some(0), Some(7), Some(9_999)].map(max), [512, 1, 7, 512], "they do no harm");
         let degraded = |text| serde_json::from_str::<DegradedSettings>(text).unwrap().validate();
         assert_eq!(
             keys(degraded(r#"{"consecutive_overloads":0,"retry_seconds":0}"#)),

@@ -296,6 +296,8 @@ mod tests {
     fn the_first_wakes_exactly_at_the_moment_and_the_others_in_order_behind_it() {
         let turns = hold(&mut Slots::default(), 500, seconds(90));
         assert_eq!(turns[0].after, seconds(90));
+        let longest = [7_199, 7_200, 86_400].map(|from| hold(&mut Slots::default(), 1, seconds(from))[0].after);
+        assert_eq!(longest, [7_199, 7_200, 7_200].map(seconds), "nobody sleeps for more than two hours");
         assert!(turns.windows(2).all(|pair| pair[0].ticket < pair[1].ticket && pair[0].after <= pair[1].after));
         assert!(turns.iter().all(|turn| turn.after <= turn.served));
     }
@@ -348,8 +350,11 @@ mod tests {
             slots.granted(Priority::Medium, Some(turns[10].ticket));
             assert_eq!([0, 9, 10, 11, 19].map(|turn| place(&slots, turn)), [0, 9, 10, 10, 18]);
         }
-        slots.granted(Priority::Medium, None);
-        assert_eq!(slots.count(NOW), 19);
+        for strange in [None, Some(Ticket(20)), Some(Ticket(500))] {
+            slots.granted(Priority::Medium, strange);
+        }
+        assert_eq!((slots.count(NOW), slots.medium.ahead.len()), (19, 1));
+        assert_eq!(slots.place(Priority::Medium, Some(Ticket(500)), NOW), 19, "one that was never given is none");
         (0..10).for_each(|turn| slots.granted(Priority::Medium, Some(turns[turn].ticket)));
         assert!(slots.waits(Priority::Medium, NOW));
         assert_eq!((slots.medium.head, slots.medium.ahead.len()), (11, 0), "the head goes past who was granted before");
@@ -381,10 +386,11 @@ mod tests {
         assert_eq!([Some(last.ticket), None].map(|ticket| slots.place(Priority::Medium, ticket, later)), [0, 0]);
         assert_eq!(slots.count(later), 0);
         assert!(!slots.waits(Priority::Medium, later));
+        slots.granted(Priority::Medium, Some(Ticket(50)));
         let turn = slots.clone().take(Priority::Medium, None, Duration::ZERO, &RAMP, later + AWAKE);
         assert!(turn.after > Duration::ZERO, "a message may be late");
         let turn = slots.take(Priority::Medium, None, Duration::ZERO, &RAMP, later + AWAKE + seconds(1));
-        assert_eq!(turn.after, Duration::ZERO);
+        assert_eq!((turn.after, slots.medium.ahead.len()), (Duration::ZERO, 0));
         let old = slots.take(Priority::Medium, Some(last.ticket), Duration::ZERO, &RAMP, later + AWAKE + seconds(1));
         assert_eq!(old.after, Duration::ZERO, "an old ticket is first, too");
     }
@@ -415,6 +421,7 @@ mod tests {
         hold(&mut slots, 80, Duration::ZERO);
         let before = slots.clone();
         assert_eq!(slots.look_ahead(Priority::Medium, Duration::ZERO, &RAMP, NOW).as_secs(), 20);
+        assert_eq!(slots.look_ahead(Priority::Medium, seconds(86_400), &RAMP, NOW), LONGEST);
         assert_eq!(slots, before);
     }
 
