@@ -225,6 +225,13 @@ mod tests {
         }
         bench.succeed(16_000);
         assert_eq!(bench.fail(20_000, 0), None, "a success breaks the run");
+        let (mut bench, mut permit) = (Bench::default(), [10, 3, 11, 12, 13].map(|id| Some(PermitId(id))).into_iter());
+        for ms in [0, 5_000, 10_000, 15_000] {
+            bench.fail_as(permit.next().flatten(), ms, 0);
+        }
+        bench.evidence.succeed(Some(PermitId(5)), at(16_000), &bench.settings);
+        let last = bench.fail_as(permit.next().flatten(), 20_000, 0);
+        assert_eq!(last, None, "so does one that began after the first of it did, whenever that failed");
         let mut bench = Bench::default();
         let trips: Vec<_> = [900_000, 0, 5_000, 10_000, 20_000].into_iter().map(|ms| bench.fail(ms, 0)).collect();
         assert_eq!(trips, [None, None, None, None, Some(Why::FailuresOverTime)], "a clock that ran back begins anew");

@@ -195,6 +195,7 @@ mod tests {
         let mut permits = Permits::default();
         let (dies, lives) = (permits.grant(Priority::Low, LEASE, at(0)), permits.grant(Priority::Low, LEASE, at(0)));
         assert!(permits.renew(lives, LEASE, at(60_000)));
+        assert_eq!([119_999, 120_000].map(|ms| permits.live(at(ms))), [2, 1]);
         assert_eq!(permits.expire(LEASE, at(119_999)), []);
         assert_eq!(permits.expire(LEASE, at(120_000)), [dies]);
         assert!(!permits.renew(dies, LEASE, at(120_000)));
