@@ -226,6 +226,7 @@ fn forced_closed_a_probe_becomes_a_call_like_any_other() {
 #[test]
 fn forced_closed_failures_do_not_trip_it_and_afterwards_only_those_that_come_then_do() {
     let mut bench = Bench::forced(Side::Closed, 600);
+    assert_eq!(bench.gate.status(at(0), &bench.settings).next_check_seconds, None, "it serves");
     for now in 0..100 {
         let verdict = bench.fails_anew(Overloaded, now);
         assert_eq!((verdict.transition, verdict.costs_attempt), (None, true), "failure {now}");

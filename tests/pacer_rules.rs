@@ -253,3 +253,14 @@ fn the_mean_follows_what_calls_use_by_an_eighth_each() {
         assert_eq!(pacer.status(&FREE, at(0)).mean_use.map(|mean| mean.input_tokens), Some(mean));
     }
 }
+
+#[test]
+fn a_limit_that_changes_is_the_new_one_and_one_that_cannot_be_is_none() {
+    let mut pacer = Pacer::default();
+    pacer.note(&requests(10, 20, 0), at(0));
+    assert_eq!(pacer.status(&FREE, at(0)).limits, []);
+    for limit in [60, 10, 90] {
+        pacer.note(&requests(limit, limit, 0), at(0));
+        assert_eq!(pacer.status(&FREE, at(0)).limits[0].limit, limit);
+    }
+}

@@ -197,5 +197,7 @@ mod tests {
         ] {
             assert_eq!(wilson_lower_bound(failures, calls, 3.0) >= 0.5, reached, "{failures}/{calls}");
         }
+        assert_eq!(wilson_lower_bound(0, 0, 3.0), 0.0);
+        assert_eq!(wilson_lower_bound(5, 3, 3.0), wilson_lower_bound(3, 3, 3.0), "more than all is all");
     }
 }
