@@ -233,6 +233,16 @@ mod tests {
         let last = bench.fail_as(permit.next().flatten(), 20_000, 0);
         assert_eq!(last, None, "so does one that began after the first of it did, whenever that failed");
         let mut bench = Bench::default();
+        for (id, ms) in [(10, 0), (3, 5_000), (11, 10_000), (12, 15_000)] {
+            bench.fail_as(Some(PermitId(id)), ms, 0);
+        }
+        bench.evidence.succeed(Some(PermitId(5)), at(16_000), &bench.settings);
+        assert_eq!(
+            bench.fail_as(Some(PermitId(13)), 20_000, 0),
+            None,
+            "so does one that began after the first of it did, whenever that failed"
+        );
+        let mut bench = Bench::default();
         let trips: Vec<_> = [900_000, 0, 5_000, 10_000, 20_000].into_iter().map(|ms| bench.fail(ms, 0)).collect();
         assert_eq!(trips, [None, None, None, None, Some(Why::FailuresOverTime)], "a clock that ran back begins anew");
         let mut bench = Bench::default();

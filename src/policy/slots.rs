@@ -310,6 +310,9 @@ mod tests {
         {
             assert_eq!(turns[place].served.as_millis(), served_ms, "place {place}");
         }
+        let (beyond, mut slots) = (Ramp { limit: 50, ..RAMP }, Slots::default());
+        let turns = [(); 51].map(|()| slots.take(Priority::Medium, None, Duration::ZERO, &beyond, NOW));
+        assert_eq!(turns[50].served, RAMP.call, "where more are on their way than it bore, there is no doubling");
         let (unknown, mut slots) = (Ramp { full: None, ..RAMP }, Slots::default());
         let turns: Vec<_> =
             (0..1_024).map(|_| slots.take(Priority::Medium, None, Duration::ZERO, &unknown, NOW)).collect();
