@@ -49,7 +49,7 @@ describe("leases", { concurrency: 6 }, () => {
       assert.ok(call.ended_at - call.started_at > 2500, `${marker} took only ${call.ended_at - call.started_at} ms`);
       const skipped = spillway.logs("delivery_skipped").filter(({ job }) => job === id);
       const leased = skipped.filter(({ reason }) => reason === "leased");
-      assert.ok(leased.length >= 2, JSON.stringify(skipped));
+      assert.ok(leased.length >= 1, JSON.stringify(skipped));
     }
   });
 
