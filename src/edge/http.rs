@@ -83,18 +83,9 @@ async fn submit(mut request: Request, address: Address<'_>, caller: &Caller, con
     let Caller::Client(client) = caller else {
         return Err(ApiError::new(ErrorKind::Permission, "jobs belong to clients: submit with a client key"));
     };
-    let header = |request: &Request, name: &str| request.headers().get(name).ok().flatten();
-    submission::check_content_type(header(&request, "content-type").as_deref())?;
-    let body = read_body(&mut request).await?;
-    let (betas, key) = (header(&request, "anthropic-beta"), header(&request, "idempotency-key"));
-    let version = header(&request, "anthropic-version");
-    let incoming = Incoming {
-        client,
-        body: &body,
-        betas: betas.as_deref(),
-        version: version.as_deref(),
-        idempotency_key: key.as_deref(),
-    };
+    let body = read_json(&mut request).await?;
+    let headers = SubmissionHeaders::of(&request);
+    let incoming = headers.incoming(client, &body);
     let random = entropy::bits().ok_or_else(|| ApiError::unavailable("no randomness to name the job with", 1))?;
     let accepted = submission::accept(incoming, config, random, clock::now())?;
     let id = &accepted.record.id;
@@ -211,8 +202,7 @@ async fn cancel(id: &JobId, question: &Question, caller: &Caller, messages: &Mes
 async fn force(model: Option<&str>, method: &Method, mut request: Request, caller: &Caller, env: &Env) -> Answer {
     caller.check_operator()?;
     let (model, order) = if *method == Method::Put {
-        submission::check_content_type(request.headers().get("content-type").ok().flatten().as_deref())?;
-        let body = read_body(&mut request).await?;
+        let body = read_json(&mut request).await?;
         let (model, order) = overriding::order(model, &body, clock::now())?;
         (model, Some(order))
     } else {
@@ -282,6 +272,36 @@ fn health(loaded: std::result::Result<&Config, &[Fault]>) -> Answer {
             json(503, &health, &[("cache-control", "no-store")])
         }
     }
+}
+
+/// The headers of a submission, or of a call that may become one.
+pub(super) struct SubmissionHeaders {
+    betas: Option<String>,
+    version: Option<String>,
+    key: Option<String>,
+}
+
+impl SubmissionHeaders {
+    pub(super) fn of(request: &Request) -> Self {
+        let header = |name: &str| request.headers().get(name).ok().flatten();
+        Self { betas: header("anthropic-beta"), version: header("anthropic-version"), key: header("idempotency-key") }
+    }
+
+    pub(super) fn incoming<'a>(&'a self, client: &'a str, body: &'a [u8]) -> Incoming<'a> {
+        Incoming {
+            client,
+            body,
+            betas: self.betas.as_deref(),
+            version: self.version.as_deref(),
+            idempotency_key: self.key.as_deref(),
+        }
+    }
+}
+
+/// The body, which has to say that it is JSON if it says anything.
+pub(super) async fn read_json(request: &mut Request) -> std::result::Result<Vec<u8>, ApiError> {
+    submission::check_content_type(request.headers().get("content-type").ok().flatten().as_deref())?;
+    read_body(request).await
 }
 
 /// The body, unless it is too large. Up to a bound the rest of such a one is read all the same, and dropped: to a client

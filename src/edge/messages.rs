@@ -25,7 +25,7 @@ use crate::policy::cause::Class;
 use crate::policy::time::{Timestamp, whole_seconds};
 use crate::policy::wording::Wording;
 use crate::relay::{Refusal, Relay, Step};
-use crate::submission::{self, AcceptedCall, Incoming};
+use crate::submission::{self, AcceptedCall};
 
 /// The deployment, for one request.
 pub(super) struct Place<'a> {
@@ -41,23 +41,14 @@ pub(super) async fn create(mut request: Request, address: Address<'_>, caller: &
     let Caller::Client(client) = caller else {
         return Err(ApiError::new(ErrorKind::Permission, "calls belong to clients: call with a client key"));
     };
-    let header = |request: &Request, name: &str| request.headers().get(name).ok().flatten();
-    submission::check_content_type(header(&request, "content-type").as_deref())?;
-    let body = http::read_body(&mut request).await?;
-    let wish = Wish::parse(|name| header(&request, name))?;
-    let (betas, key) = (header(&request, "anthropic-beta"), header(&request, "idempotency-key"));
-    let version = header(&request, "anthropic-version");
-    let incoming = Incoming {
-        client,
-        body: &body,
-        betas: betas.as_deref(),
-        version: version.as_deref(),
-        idempotency_key: key.as_deref(),
-    };
+    let body = http::read_json(&mut request).await?;
+    let wish = Wish::parse(|name| request.headers().get(name).ok().flatten())?;
+    let headers = http::SubmissionHeaders::of(&request);
+    let incoming = headers.incoming(client, &body);
     let random = entropy::bits().ok_or_else(|| ApiError::unavailable("no randomness to name a job with", 1))?;
     let accepted = submission::accept_call(incoming, &wish, place.config, random, arrived)?;
-    let headers = passed_headers(&request);
-    let line = Line { config: place.config, env: place.env, context: place.context, headers: &headers };
+    let passed = passed_headers(&request);
+    let line = Line { config: place.config, env: place.env, context: place.context, headers: &passed };
     let Some(call) = accepted else { return pass("POST", "/v1/messages", Some(&body), &line).await };
     let patience = wish.max_wait.unwrap_or(Duration::from_secs(place.config.policy.sync.max_wait_seconds));
     let at_work = AtWork {
@@ -176,6 +167,7 @@ impl AtWork<'_> {
             let fingerprint = &accepted.record.fingerprint;
             return http::receive(self.request, &creation, fingerprint, self.address, config, self.body.len());
         }
+        submission::check_creation(&creation, &accepted.record.fingerprint)?;
         let language = config.policy.messages.language(None, http::accept_language(self.request).as_deref()).to_owned();
         loop {
             let left = self.until.after(clock::now());

@@ -182,6 +182,21 @@ pub fn again(old: Record, id: JobId, now: Timestamp) -> Record {
     Record::new(id, old.client, spec, old.fingerprint, now)
 }
 
+/// Whether a job that was there before is that of the submission with `fingerprint`.
+///
+/// # Errors
+/// 409 if the idempotency key stands for another submission, or for a job that is erased.
+pub fn check_creation(creation: &Creation, fingerprint: &str) -> Result<(), ApiError> {
+    let conflict = |message: &str| Err(ApiError::new(ErrorKind::Conflict, message));
+    if creation.record.fingerprint != fingerprint {
+        return conflict("this idempotency key was used for another submission; send the same one, or use a new key");
+    }
+    if creation.record.erased {
+        return conflict("the job of this idempotency key was cancelled and erased; use a new key");
+    }
+    Ok(())
+}
+
 /// The receipt for a submission with `fingerprint`, from what the Job object answered. `origin` is the deployment's own.
 ///
 /// Its message is in the job's language, or else in the one that suits whoever sent this `Accept-Language`.
@@ -196,13 +211,7 @@ pub fn receipt<'a>(
     policy: &'a Policy,
     now: Timestamp,
 ) -> Result<Receipt<'a>, ApiError> {
-    let conflict = |message: &str| Err(ApiError::new(ErrorKind::Conflict, message));
-    if creation.record.fingerprint != fingerprint {
-        return conflict("this idempotency key was used for another submission; send the same one, or use a new key");
-    }
-    if creation.record.erased {
-        return conflict("the job of this idempotency key was cancelled and erased; use a new key");
-    }
+    check_creation(creation, fingerprint)?;
     let language = policy.messages.language(creation.record.spec.locale.as_deref(), accept_language);
     let wording = wording(&creation.record, policy.long_wait(), now);
     let id = creation.record.id.to_string();

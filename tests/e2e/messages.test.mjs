@@ -96,6 +96,8 @@ describe("overload before anything has come", { concurrency: true }, async () =>
     ...[1, 2].map((prompt_call) => ({ when: { marker: "[[twice]]", prompt_call }, then: { status: 529 } })),
     { when: { marker: "[[long]]" }, then: { status: 529 } },
     { when: { marker: "[[never]]" }, then: { status: 529 } },
+    { when: { marker: "[[other]]" }, then: { status: 529 } },
+    { when: { marker: "[[keyed]]" }, then: { status: 529 } },
     ...[1, 2].map((prompt_call) => ({ when: { marker: "[[receipt]]", prompt_call }, then: { status: 529 } })),
     ...[1, 2].map((prompt_call) => ({ when: { marker: "[[streamed]]", prompt_call }, then: { status: 529 } })),
   ];
@@ -148,6 +150,15 @@ describe("overload before anything has come", { concurrency: true }, async () =>
     const { body } = await spillway.job(job);
     assert.ok(["received", "generating", "retrying", "held"].includes(body.status), body.status);
     await spillway.request(`/v1/jobs/${job}`, { method: "DELETE" });
+  });
+
+  test("a key that stands for another call is a conflict, and nobody gets the other one's answer", async () => {
+    const auto = { "spillway-handoff": "auto", "idempotency-key": "one" };
+    await claude.messages.create(call("[[keyed]]"), { headers: auto }).asResponse();
+    const wait = { "spillway-max-wait": "30", "idempotency-key": "one" };
+    const other = sdk(spillway, { maxRetries: 0 }).messages.create(call("[[other]]"), { headers: wait });
+    await assert.rejects(other, Anthropic.ConflictError);
+    assert.deepEqual(statuses(spillway, "other"), [529, 529]);
   });
 
   test("never: the 529 is passed on after one retry, there is no job, and the SDK does not retry either", async () => {
