@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use spillway::policy::answer::{Asking, Decision, Ended, Held, HoldReason, PermitId, Report};
+use spillway::policy::forced::{Order, Side};
 use spillway::policy::gate::Gate;
 use spillway::policy::inflight::InFlight;
 use spillway::policy::priority::Priority;
@@ -197,4 +198,16 @@ fn who_was_called_for_before_is_the_first_again_while_the_gate_is_closed() {
     let again = bench.held(Asking { again: true, ..JOB });
     assert_eq!(again.after, held[0].after);
     assert!(held[49].after > held[0].after);
+}
+
+#[test]
+fn who_was_called_for_before_and_waited_in_the_order_leaves_it_with_his_next_call() {
+    let mut bench = Bench::new(1);
+    let order = Order { state: Side::Open, lasts: Duration::from_secs(60), note: String::new(), author: String::new() };
+    bench.gate.force(order, NOW, &bench.settings);
+    let [first, second] = [Asking { again: true, ..JOB }, JOB].map(|asking| bench.held(asking));
+    bench.gate.release(NOW, &bench.settings);
+    bench.granted(Asking { again: true, ticket: first.ticket, ..JOB });
+    let at_the_head = bench.clone().held(Asking { again: true, ..JOB });
+    assert_eq!(bench.held(Asking { ticket: second.ticket, ..JOB }).after, at_the_head.after);
 }

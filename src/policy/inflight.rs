@@ -1,9 +1,10 @@
-//! How many calls may be on their way at once, and for whom.
+//! How many calls may be on their way at once.
 //!
 //! **The limit** is learnt, since nobody tells what the platform bears today:
 //! - it starts at `start_in_flight` (8), after a trip at 1;
 //! - it rises by one per success while it is in use (at least half of it), which doubles it per window of as many successes as
-//!   it is high (slow start);
+//!   it is high (slow start); by two, while a third of the calls on their way began at least two latencies ago: they go on
+//!   streaming and make no room for the next window, which would be one call at a time;
 //! - an overload cuts it to 0.7, at most once per latency, because those that were sent together are refused together and say
 //!   one thing; but never below the most calls that were being answered together in the last minute: so many the upstream has
 //!   just been seen to bear. An upstream that is full is found to the call that way: the one that was too many is refused, and
@@ -13,11 +14,7 @@
 //! - an acceleration 429 says that the ramp itself is too steep: for ten minutes there is no doubling, and each step takes four
 //!   times as long.
 //!
-//! **Shares.** Under pressure each priority can count on its part of the limit (60, 30, 10 %): a free slot is not given to who
-//! has his share already while others, who are asleep for want of one, have not. Beyond the shares the more urgent come first:
-//! who has more than his share leaves them the last free slot. Without pressure anyone may have all of it. Where no slot
-//! has become free for two seconds (few calls, long ones, or permits of the dead) high goes further: within its share it is served
-//! at once, even if the others have filled the limit, and they wait until it fits again.
+//! Who gets a free slot of it: [`super::shares`].
 //!
 //! Stragglers, granted before a trip, do not use up the slow start's limit.
 
@@ -31,6 +28,7 @@ use super::permits::{Permit, Permits};
 use super::priority::Priority;
 use super::served::Served;
 use super::settings::{MAX_IN_FLIGHT, PaceSettings};
+use super::shares::Shares;
 use super::time::Timestamp;
 use crate::json;
 
@@ -82,20 +80,10 @@ impl InFlight {
         now: Timestamp,
         settings: &PaceSettings,
     ) -> bool {
-        let (limit, current) = (self.limit(settings), self.permits.current());
-        if self.permits.stored() >= MAX_IN_FLIGHT {
-            return true;
-        }
-        let share = |priority: Priority| (limit * priority.share_percent()).div_ceil(100);
-        let missing = |priority: Priority| share(priority).saturating_sub(self.permits.current_of(priority));
-        let has_share = missing(priority) == 0;
-        if current >= limit {
-            return has_share || priority != Priority::High || self.permits.freed_ago(now) < SOON;
-        }
-        let others = Priority::ALL.into_iter().filter(|other| *other != priority && waits(*other));
-        let reserved: u32 = others.clone().map(missing).sum();
-        let yields = others.into_iter().any(|other| other < priority);
-        has_share && limit - current <= reserved + u32::from(yields)
+        let limit = self.limit(settings);
+        let doubles = self.careful.is_none() && limit < settings.max();
+        let shares = Shares { permits: &self.permits, limit, doubles };
+        self.permits.stored() >= MAX_IN_FLIGHT || shares.is_full(priority, waits, now)
     }
 
     /// How long until one of the calls on their way makes room for another, about.
@@ -126,7 +114,9 @@ impl InFlight {
             return;
         }
         let times = if self.accelerated_until > now { 4 } else { 1 };
-        let step = self.careful.as_mut().map_or(Some(1), |careful| careful.succeed(limit, times));
+        let streaming = self.permits.streaming(self.latency() * 2, now);
+        let doubling = if streaming * 3 < self.permits.current() { 1 } else { 2 };
+        let step = self.careful.as_mut().map_or(Some(doubling), |careful| careful.succeed(limit, times));
         let Some(step) = step else { return };
         let limit = limit.saturating_add(step).min(settings.max());
         self.limit = Some(limit);
@@ -209,8 +199,6 @@ impl InFlight {
 const ACCELERATION_PAUSE: Duration = Duration::from_secs(600);
 /// A call that has lasted this many times as long as a refusal is no refusal.
 const OUTLIVED: u32 = 3;
-/// Where a slot has become free in that time, the next will soon, and even high jobs wait for it.
-const SOON: Duration = Duration::from_secs(2);
 /// × 0.7.
 const CUT_TENTHS: u32 = 7;
 
@@ -228,21 +216,6 @@ mod tests {
         let mut granted = Vec::new();
         while !in_flight.is_full(Priority::Medium, |_| false, now, settings) {
             granted.push(in_flight.permits.grant(Priority::Medium, LEASE, now));
-        }
-        granted
-    }
-
-    /// How many of a priority are let in, one after the other.
-    fn grant(
-        in_flight: &mut InFlight,
-        priority: Priority,
-        waits: &dyn Fn(Priority) -> bool,
-        settings: &PaceSettings,
-    ) -> usize {
-        let mut granted = 0;
-        while granted < 20 && !in_flight.is_full(priority, waits, at(500), settings) {
-            in_flight.permits.grant(priority, LEASE, at(0));
-            granted += 1;
         }
         granted
     }
@@ -346,47 +319,19 @@ mod tests {
     }
 
     #[test]
-    fn shares_hold_only_under_pressure() {
-        let settings = PaceSettings { start_in_flight: 10, ..PaceSettings::default() };
-        let mut in_flight = InFlight::default();
-        assert_eq!(grant(&mut in_flight, Priority::Low, &|_| false, &settings), 10, "nobody else wants it");
-        assert_eq!(grant(&mut in_flight, Priority::Medium, &|_| true, &settings), 0, "it is full");
-
-        let mut in_flight = InFlight::default();
-        assert_eq!(grant(&mut in_flight, Priority::Low, &|_| true, &settings), 1, "10 % of 10, and the rest is wanted");
-        assert_eq!(grant(&mut in_flight, Priority::Medium, &|_| true, &settings), 3, "30 %");
-        let low = |other| other == Priority::Low;
-        assert_eq!(grant(&mut in_flight, Priority::Medium, &low, &settings), 6, "low has its share");
-    }
-
-    #[test]
-    fn beyond_the_shares_the_last_free_slot_is_left_to_the_more_urgent_who_wait() {
-        let settings = PaceSettings { start_in_flight: 10, ..PaceSettings::default() };
-        let medium = |other| other == Priority::Medium;
-        for (waits, others) in [(true, 6), (false, 7)] {
-            let mut in_flight = InFlight::default();
-            assert_eq!(grant(&mut in_flight, Priority::Medium, &|_| true, &settings), 3);
-            let low = grant(&mut in_flight, Priority::Low, &|other| waits && medium(other), &settings);
-            assert_eq!(low, others);
-            assert_eq!(grant(&mut in_flight, Priority::Medium, &|_| false, &settings), 7 - others);
+    fn calls_that_go_on_streaming_do_not_keep_the_limit_from_doubling_with_each_latency() {
+        let (mut in_flight, settings) = (InFlight::default(), PaceSettings::default());
+        in_flight.trip();
+        let mut sizes = Vec::new();
+        for round in 0..6 {
+            let now = at(round * 2_000);
+            let granted = fill(&mut in_flight, &settings, now);
+            for &id in &granted {
+                in_flight.content(id, now + Duration::from_secs(2), &settings);
+            }
+            sizes.push(granted.len());
         }
-    }
-
-    #[test]
-    fn high_is_served_at_once_within_its_share_where_no_slot_has_become_free_for_two_seconds() {
-        let settings = PaceSettings { start_in_flight: 10, ..PaceSettings::default() };
-        let mut in_flight = InFlight::default();
-        grant(&mut in_flight, Priority::Low, &|_| false, &settings);
-        let ended = in_flight.permits.grant(Priority::Low, LEASE, at(0));
-        in_flight.permits.release(ended, at(5_000));
-        for (ms, is_full) in [(5_000, true), (6_999, true), (7_000, false)] {
-            assert_eq!(in_flight.is_full(Priority::High, |_| true, at(ms), &settings), is_full, "{ms} ms");
-        }
-        for _ in 0..6 {
-            in_flight.permits.grant(Priority::High, LEASE, at(0));
-        }
-        assert!(in_flight.is_full(Priority::High, |_| true, at(60_000), &settings), "it has its share");
-        assert!(in_flight.is_full(Priority::Low, |_| false, at(60_000), &settings));
+        assert_eq!(sizes, [1, 1, 2, 4, 8, 16]);
     }
 
     #[test]

@@ -32,6 +32,7 @@ pub mod rate_limits;
 pub mod retry_after;
 pub mod served;
 pub mod settings;
+pub mod shares;
 pub mod slots;
 pub mod status;
 pub mod time;

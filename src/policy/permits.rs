@@ -154,6 +154,13 @@ impl Permits {
         count(self.live.values().filter(|permit| !permit.straggler).filter(lasts))
     }
 
+    /// How many, no stragglers, have come to content and were granted so long ago.
+    #[must_use]
+    pub fn streaming(&self, since: Duration, now: Timestamp) -> u32 {
+        let streams = |permit: &&Permit| permit.content && now.since(permit.granted) >= since;
+        count(self.live.values().filter(|permit| !permit.straggler).filter(streams))
+    }
+
     /// How many from `from` to `to` have neither failed nor come to content.
     #[must_use]
     pub fn undecided(&self, from: PermitId, to: PermitId) -> u32 {

@@ -99,9 +99,7 @@ impl Gate {
             return Decision::NotBefore(held);
         }
         let lease = if decides { settings.probe_lease() } else { settings.lease() };
-        if !asking.again {
-            self.slots.granted(asking.priority, asking.ticket);
-        }
+        self.slots.granted(asking.priority, asking.ticket);
         self.note_call(now, settings);
         if let Some(dwell_ms) = asking.dwell_ms {
             self.dwell.note(Duration::from_millis(dwell_ms), settings.long_wait(), now);
@@ -274,7 +272,7 @@ impl Gate {
         // Whoever raises the cap says so by an override, which nobody who sleeps can hear.
         let is_capped = reason == HoldReason::SpendCap;
         let until = if is_capped { until.min(RECHECK) } else { until };
-        let ramp = self.ramp(reason, now, settings);
+        let ramp = self.ramp(now, settings);
         let slow = self.dwell.is_slow(now);
         if asking.may_leave {
             // What the rate alone makes long is no reason.
@@ -292,11 +290,10 @@ impl Gate {
         Held { after: turn.after, reason, ticket: Some(turn.ticket), eta, leave: false, slow }
     }
 
-    /// How fast the gate serves once what it holds for is over: along the slow start if that is an opening.
-    fn ramp(&self, reason: HoldReason, now: Timestamp, settings: &GateSettings) -> Ramp {
-        let reopens = matches!(reason, HoldReason::BreakerOpen | HoldReason::ProbeInFlight);
+    /// How fast the gate serves once what it holds for is over.
+    fn ramp(&self, now: Timestamp, settings: &GateSettings) -> Ramp {
         Ramp {
-            limit: if reopens { 1 } else { self.in_flight.limit(&settings.pace) },
+            limit: self.in_flight.limit(&settings.pace),
             full: self.in_flight.full(&settings.pace),
             round: self.in_flight.latency(),
             call: self.in_flight.call(),
