@@ -103,17 +103,13 @@ pub enum Outcome<'a> {
 }
 
 impl Published {
-    /// What is stored in KV for a finished job, and what the Job object answers for any. A job that takes longer than
+    /// What is stored in KV for a finished job, and what the Job object answers for any. `said`: what is kept beside the record
+    /// of what Claude said. A job that takes longer than
     /// `long_wait` says so.
     ///
     /// # Errors
     /// If the answer that was stored is no JSON, which it was when it came.
-    pub fn new(
-        record: &Record,
-        answer: Option<&Message>,
-        long_wait: Duration,
-        now: Timestamp,
-    ) -> Result<Self, Malformed> {
+    pub fn new(record: &Record, said: Option<&[u8]>, long_wait: Duration, now: Timestamp) -> Result<Self, Malformed> {
         let is_final = record.state.is_terminal();
         let next_check = record.next_check(now).map_or(ASK_AGAIN_SECONDS, whole_seconds);
         let retry_after_seconds = (!is_final).then_some(next_check);
@@ -125,7 +121,7 @@ impl Published {
             wording: wording(record, long_wait, now),
             locale: record.spec.locale.clone(),
             head: json::write_text(&Head { id: record.id.to_string(), status: record.state.name() }),
-            body: json::write_text(&view(record, answer, now)?),
+            body: json::write_text(&view(record, &Said::of(record, said), now)?),
         })
     }
 
@@ -165,6 +161,39 @@ impl Published {
         let head = head.strip_suffix('}').unwrap_or(head);
         let body = body.strip_prefix('{').unwrap_or(body);
         (format!("{head},\"message\":{},{body}", json::write(&message)), message.language)
+    }
+}
+
+/// What Claude said.
+enum Said<'a> {
+    Nothing,
+    Answer(Message),
+    /// The text of an answer that broke off.
+    Partial(&'a str),
+}
+
+impl<'a> Said<'a> {
+    fn of(record: &Record, said: Option<&'a [u8]>) -> Self {
+        let (Some(said), is_partial) = (said, record.is_interrupted()) else { return Self::Nothing };
+        if is_partial {
+            return std::str::from_utf8(said).map_or(Self::Nothing, Self::Partial);
+        }
+        // An answer that was stored is one that was read before.
+        Message::from_json(said).map_or(Self::Nothing, Self::Answer)
+    }
+
+    const fn answer(&self) -> Option<&Message> {
+        match self {
+            Self::Answer(answer) => Some(answer),
+            _ => None,
+        }
+    }
+
+    const fn partial(&self) -> Option<&str> {
+        match self {
+            Self::Partial(text) => Some(text),
+            _ => None,
+        }
     }
 }
 
@@ -242,6 +271,7 @@ struct View<'a> {
     attempts: u32,
     calls: u32,
     text: Option<&'a str>,
+    partial_text: Option<&'a str>,
     result: Option<Json<'a>>,
     reason: Option<&'static str>,
     error: Option<ErrorView<'a>>,
@@ -254,7 +284,7 @@ struct View<'a> {
     finished_at: Option<String>,
 }
 
-json::output!(sparse View<'_> { waiting, offer, kind, priority, model_requested, model_used, downgraded, downgrade_reason, attempts, calls, text, result, reason, error, history, metadata, regenerates, created_at, updated_at, deadline_at, finished_at });
+json::output!(sparse View<'_> { waiting, offer, kind, priority, model_requested, model_used, downgraded, downgrade_reason, attempts, calls, text, partial_text, result, reason, error, history, metadata, regenerates, created_at, updated_at, deadline_at, finished_at });
 
 struct Waiting {
     reason: &'static str,
@@ -296,7 +326,7 @@ struct HistoryView<'a> {
 
 json::output!(HistoryView<'_> { at, model, cause, status, request_id, costs_attempt, computed_wait_ms, real_wait_ms });
 
-fn view<'a>(record: &'a Record, answer: Option<&'a Message>, now: Timestamp) -> Result<View<'a>, Malformed> {
+fn view<'a>(record: &'a Record, said: &'a Said<'a>, now: Timestamp) -> Result<View<'a>, Malformed> {
     let last = record.history.last();
     let (mut model_used, mut downgrade, mut reason, mut error) = (None, None, None, None);
     match &record.state {
@@ -345,8 +375,9 @@ fn view<'a>(record: &'a Record, answer: Option<&'a Message>, now: Timestamp) -> 
         model_used,
         attempts: record.attempts,
         calls: record.calls,
-        text: answer.map(|answer| answer.text.as_str()),
-        result: answer.map(|answer| Json::parse(&answer.json)).transpose()?,
+        text: said.answer().map(|answer| answer.text.as_str()),
+        partial_text: said.partial(),
+        result: said.answer().map(|answer| Json::parse(&answer.json)).transpose()?,
         reason,
         error,
         history: record.history.iter().map(history_view).collect(),

@@ -15,7 +15,6 @@ use super::stubs::{AnswerDeferral, Begin, Cancellation, Deferral, Regenerate, Re
 use super::{clock, js, log, results, settings, wire};
 use crate::api::auth::Caller;
 use crate::api::status::{self, Published, Question};
-use crate::claude::response::Message;
 use crate::config::Policy;
 use crate::job::{Begun, Claim, DeferralAnswer, Effect, Record, Renewal, Settled, Timing};
 use crate::json::{self, ToJson};
@@ -214,10 +213,8 @@ impl Inner {
 
     fn publish(&self, record: &Record) -> Result<Published> {
         let long_wait = settings::load(&self.env).map_err(|_| BROKEN)?.policy.long_wait();
-        let answer = self.storage.read_answer()?;
-        // An answer that was stored is one that was read before.
-        let answer = answer.and_then(|bytes| Message::from_json(&bytes).ok());
-        Ok(Published::new(record, answer.as_ref(), long_wait, clock::now()).map_err(|error| error.to_string())?)
+        let said = self.storage.read_answer()?;
+        Ok(Published::new(record, said.as_deref(), long_wait, clock::now()).map_err(|error| error.to_string())?)
     }
 
     /// Applies `step` to the record and writes it.

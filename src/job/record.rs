@@ -506,6 +506,12 @@ impl Record {
         self.publication = self.publication.withdraw(now);
     }
 
+    /// Whether what is kept of its answer is only a part of one.
+    #[must_use]
+    pub const fn is_interrupted(&self) -> bool {
+        matches!(self.state, State::Failed { reason: FailReason::Interrupted, .. })
+    }
+
     /// Whether there is nothing left to show: it was finished, and then erased. A job that was cancelled still says so.
     #[must_use]
     pub fn is_gone(&self) -> bool {

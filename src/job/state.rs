@@ -133,6 +133,8 @@ pub enum FailReason {
     DeadlineExceeded,
     /// The attempts were used up, and the user would not wait for quieter hours.
     DeferralDeclined,
+    /// The upstream broke off after somebody had seen text, and the job was not to begin again. What had come is kept.
+    Interrupted,
     /// The upstream refused the request itself; the cause says how.
     Refused(Cause),
 }
@@ -141,6 +143,7 @@ json::choice!(FailReason {
     "attempts_exhausted" => AttemptsExhausted,
     "deadline_exceeded" => DeadlineExceeded,
     "deferral_declined" => DeferralDeclined,
+    "interrupted" => Interrupted,
     "refused" => Refused(cause),
 });
 
@@ -152,6 +155,7 @@ impl FailReason {
             Self::AttemptsExhausted => "attempts_exhausted",
             Self::DeadlineExceeded => "deadline_exceeded",
             Self::DeferralDeclined => "deferral_declined",
+            Self::Interrupted => "interrupted",
             Self::Refused(cause) => cause.name(),
         }
     }

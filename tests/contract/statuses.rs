@@ -60,7 +60,7 @@ fn failed_calls(cause: Cause, wait_ms: Option<u64>) -> Vec<FailedCall> {
 }
 
 fn view(record: &Record, answer: Option<&Message>, now: Timestamp) -> (Published, Value) {
-    let published = Published::new(record, answer, LONG_WAIT, now).unwrap();
+    let published = Published::new(record, answer.map(|answer| answer.json.as_bytes()), LONG_WAIT, now).unwrap();
     let view = serde_json::from_str(&written(&published)).unwrap();
     (published, view)
 }
