@@ -78,6 +78,8 @@ pub struct Policy {
     pub deferral: DeferralSettings,
     /// The synchronous path.
     pub sync: SyncSettings,
+    /// Live events.
+    pub events: EventSettings,
     /// Rows added to the kind table, or replacing its own (A6).
     pub kinds: Map<String, Kind>,
     /// What models can do: rows and values over the built-in table.
@@ -104,6 +106,7 @@ json::object!(only default Policy {
     hours,
     deferral,
     sync,
+    events,
     kinds,
     models,
     messages,
@@ -154,6 +157,23 @@ pub struct SyncSettings {
 
 json::object!(only default SyncSettings { max_wait_seconds });
 
+/// Live events.
+#[derive(Clone, Copy, Debug)]
+pub struct EventSettings {
+    /// How long a stream may be silent before it shows that it lives. 1–60 s, default 15.
+    pub heartbeat_seconds: u64,
+    /// How long it lives; its reader goes on with another one. 1–3,600 s, default 300.
+    pub life_seconds: u64,
+}
+
+json::object!(only default EventSettings { heartbeat_seconds, life_seconds });
+
+impl Default for EventSettings {
+    fn default() -> Self {
+        Self { heartbeat_seconds: 15, life_seconds: 300 }
+    }
+}
+
 impl Default for Policy {
     fn default() -> Self {
         Self {
@@ -174,6 +194,7 @@ impl Default for Policy {
             hours: HourSettings::default(),
             deferral: DeferralSettings::default(),
             sync: SyncSettings::default(),
+            events: EventSettings::default(),
             kinds: Map::default(),
             models: Models::default(),
             messages: Messages::default(),
@@ -378,6 +399,8 @@ impl Policy {
             ("deferral.answer_seconds", self.deferral.answer_seconds, 1, 86_400),
             ("deferral.at_least_seconds", self.deferral.at_least_seconds, 0, 86_400),
             ("sync.max_wait_seconds", self.sync.max_wait_seconds, 0, 600),
+            ("events.heartbeat_seconds", self.events.heartbeat_seconds, 1, 60),
+            ("events.life_seconds", self.events.life_seconds, 1, 3_600),
         ];
         let mut faults: Vec<Fault> = ranges
             .into_iter()
@@ -475,7 +498,7 @@ mod tests {
           "degraded": { "consecutive_overloads": 5, "retry_seconds": 90 },
           "hours": { "peak_utc": "13-16", "off_peak_utc": "06-12" },
           "deferral": { "answer_seconds": 900, "at_least_seconds": 14400 },
-          "sync": { "max_wait_seconds": 10 },
+          "sync": { "max_wait_seconds": 10 }, "events": { "heartbeat_seconds": 15, "life_seconds": 300 },
           "kinds": { "tagging": { "fallback": true, "when_exhausted": "ask" } },
           "models": { "claude-haiku-4-5": { "context_tokens": 200000, "output_tokens": 64000, "adaptive_thinking": false } } }"#;
         let mut policy = Policy::parse(documented).unwrap();

@@ -20,6 +20,7 @@ use std::time::Duration;
 
 use crate::claude::failure::Failure;
 use crate::config::{Config, Policy};
+use crate::job::draft::INTERRUPTED;
 use crate::job::settlement::FailedCall;
 use crate::job::{Claimed, Ending, FailReason, Hold, Settlement, Then};
 use crate::policy::answer::{Asking, Decision, Ended, Held, HoldReason, PermitId, Report, Verdict};
@@ -244,21 +245,7 @@ impl<'a> Delivery<'a> {
         rng: &mut fastrand::Rng,
     ) -> Step {
         let class = failure.cause.class();
-        let call = self.call.take();
-        let is_probe = call.as_ref().is_some_and(|call| call.is_probe);
-        self.failed_calls.push(FailedCall {
-            model: call.map_or_else(|| self.claimed.model.clone(), |call| call.model),
-            cause: failure.cause,
-            status: failure.status,
-            request_id: failure.request_id.clone(),
-            costs_attempt: false,
-            costs_call: !(is_probe && class == Class::Overload),
-            computed_wait_ms: verdict.wait.map(|wait| millis(wait.wanted)),
-            real_wait_ms: None,
-            ago_ms: 0,
-        });
-        self.failed_at.push(now);
-        self.last_failure = Some(failure.clone());
+        self.note(failure, verdict, now);
         if verdict.held.is_none() && verdict.wait.is_none() {
             // A smaller model that refuses a request does not fit it, whatever our table says; the one asked for may.
             return match self.ladder.unfit().filter(|_| class == Class::Final) {
@@ -273,6 +260,30 @@ impl<'a> Delivery<'a> {
         let next = self.ladder.failed(class, verdict, rng);
         let is_bound = !matches!(next, Move::Hold(_)) && self.counted_calls() >= self.max_calls();
         self.follow(if is_bound { Move::End } else { next }, now, rng)
+    }
+
+    /// The call broke off after somebody had seen text, and the job is not to begin again.
+    pub fn on_interruption(&mut self, failure: &Failure, verdict: &Verdict, now: Timestamp) -> Step {
+        self.note(failure, verdict, now);
+        self.fail(FailReason::Interrupted, INTERRUPTED.to_owned(), now)
+    }
+
+    fn note(&mut self, failure: &Failure, verdict: &Verdict, now: Timestamp) {
+        let call = self.call.take();
+        let is_probe = call.as_ref().is_some_and(|call| call.is_probe);
+        self.failed_calls.push(FailedCall {
+            model: call.map_or_else(|| self.claimed.model.clone(), |call| call.model),
+            cause: failure.cause,
+            status: failure.status,
+            request_id: failure.request_id.clone(),
+            costs_attempt: false,
+            costs_call: !(is_probe && failure.cause.class() == Class::Overload),
+            computed_wait_ms: verdict.wait.map(|wait| millis(wait.wanted)),
+            real_wait_ms: None,
+            ago_ms: 0,
+        });
+        self.failed_at.push(now);
+        self.last_failure = Some(failure.clone());
     }
 
     /// Does what the ladder says, as far as time and budget go.

@@ -16,9 +16,12 @@ pub enum Caller {
     Client(String),
     /// Whoever runs this deployment.
     Operator,
+    /// Somebody with the read token of the job that is asked for ([`super::read_token`]).
+    Reader,
 }
 
 json::choice!(Caller {
+    "reader" => Reader,
     "client" => Client(name),
     "operator" => Operator,
 });
@@ -29,7 +32,7 @@ impl Caller {
     pub fn may_see(&self, client: &str) -> bool {
         match self {
             Self::Client(name) => name == client,
-            Self::Operator => true,
+            Self::Operator | Self::Reader => true,
         }
     }
 
@@ -40,7 +43,9 @@ impl Caller {
     pub fn check_operator(&self) -> Result<(), ApiError> {
         match self {
             Self::Operator => Ok(()),
-            Self::Client(_) => Err(ApiError::new(ErrorKind::Permission, "this is the operator's: use the ADMIN_KEY")),
+            Self::Client(_) | Self::Reader => {
+                Err(ApiError::new(ErrorKind::Permission, "this is the operator's: use the ADMIN_KEY"))
+            }
         }
     }
 }
@@ -100,11 +105,7 @@ impl Keys {
         if !self.has_clients() && !self.has_operator() {
             return refused("this deployment has no keys yet: set the secret CLIENT_KEYS to name:key pairs");
         }
-        let bearer = authorization.and_then(|value| {
-            let (scheme, token) = value.trim().split_once(' ')?;
-            scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
-        });
-        let Some(key) = bearer.or(x_api_key.map(str::trim)).filter(|key| !key.is_empty()) else {
+        let Some(key) = credential(authorization, x_api_key) else {
             return refused("send a client key as `Authorization: Bearer KEY` or `x-api-key: KEY`");
         };
         // Digests of equal length, each compared in constant time, and all of them: how long it takes says nothing.
@@ -120,6 +121,16 @@ impl Keys {
         }
         caller.map_or_else(|| refused("this key is not known here"), Ok)
     }
+}
+
+/// What a request says who it is from.
+#[must_use]
+pub fn credential<'a>(authorization: Option<&'a str>, x_api_key: Option<&'a str>) -> Option<&'a str> {
+    let bearer = authorization.and_then(|value| {
+        let (scheme, token) = value.trim().split_once(' ')?;
+        scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
+    });
+    bearer.or(x_api_key.map(str::trim)).filter(|key| !key.is_empty())
 }
 
 fn is_name(name: &str) -> bool {

@@ -3,9 +3,11 @@
 pub mod address;
 pub mod auth;
 pub mod error;
+pub mod events;
 pub mod form;
 pub mod moment;
 pub mod overriding;
+pub mod read_token;
 pub mod route;
 pub mod status;
 pub mod wish;

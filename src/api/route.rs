@@ -14,6 +14,8 @@ pub enum Route {
     Jobs,
     /// `/v1/jobs/{id}`; `None` if the id cannot be one.
     Job(Option<JobId>),
+    /// `/v1/jobs/{id}/events`
+    Events(Option<JobId>),
     /// `/v1/jobs/{id}/deferral`
     Deferral(Option<JobId>),
     /// `/v1/jobs/{id}/regenerate`
@@ -49,11 +51,27 @@ impl Route {
                 let id = id.parse().ok();
                 match what {
                     "" => Some(Self::Job(id)),
+                    "events" => Some(Self::Events(id)),
                     "deferral" => Some(Self::Deferral(id)),
                     "regenerate" => Some(Self::Regenerate(id)),
                     _ => None,
                 }
             }
+        }
+    }
+
+    /// What a browser may read with a read token: a job's status and its events.
+    #[must_use]
+    pub const fn is_for_browsers(&self) -> bool {
+        matches!(self, Self::Job(_) | Self::Events(_))
+    }
+
+    /// The job that a read token has to be for; `None` where it opens nothing.
+    #[must_use]
+    pub fn readable_job(&self, method: &str) -> Option<&JobId> {
+        match self {
+            Self::Job(id) | Self::Events(id) if method == "GET" => id.as_ref(),
+            _ => None,
         }
     }
 
@@ -70,7 +88,7 @@ impl Route {
             Self::Upstream => "GET, POST",
             Self::Messages | Self::Jobs | Self::Deferral(_) | Self::Regenerate(_) => "POST",
             Self::Job(_) => "GET, DELETE",
-            Self::Gates | Self::Health => "GET",
+            Self::Events(_) | Self::Gates | Self::Health => "GET",
             Self::Override(_) => "PUT, DELETE",
         }
     }
@@ -99,6 +117,8 @@ mod tests {
             ("/v1/jobs/".to_owned(), Some(Route::Jobs)),
             (format!("/v1/jobs/{id}"), Some(Route::Job(Some(id.clone())))),
             ("/v1/jobs/nonsense".to_owned(), Some(Route::Job(None))),
+            (format!("/v1/jobs/{id}/events"), Some(Route::Events(Some(id.clone())))),
+            ("/v1/jobs/nonsense/events".to_owned(), Some(Route::Events(None))),
             (format!("/v1/jobs/{id}/deferral"), Some(Route::Deferral(Some(id.clone())))),
             (format!("/v1/jobs/{id}/regenerate/"), Some(Route::Regenerate(Some(id.clone())))),
             ("/v1/jobs/nonsense/deferral".to_owned(), Some(Route::Deferral(None))),

@@ -149,6 +149,7 @@ impl Upstream {
                 let after_content = assembler.has_content();
                 let progress = assembler.feed(&event).map_err(|failure| failed(failure, after_content))?;
                 let (first_content, complete) = (progress.first_content, progress.complete);
+                keeper.grow(progress.text);
                 if first_content {
                     keeper.first_content().await.map_err(Unanswered::Stopped)?;
                 }

@@ -25,7 +25,7 @@ use crate::claude::response::Usage;
 use crate::claude::{rewrite, version};
 use crate::config::Config;
 use crate::delivery::{Call, Delivery, GateTrouble, Step};
-use crate::job::{Begun, Claim, Claimed, Envelope, JobId, Settled, Settlement, Then};
+use crate::job::{Begun, Claim, Claimed, Envelope, Interruption, JobId, Settled, Settlement, Then};
 use crate::policy::answer::{Report, Verdict};
 use crate::policy::rate_limits::{RateLimits, Used};
 use crate::policy::time::{Timestamp, millis};
@@ -118,6 +118,13 @@ impl Invocation<'_> {
     }
 }
 
+/// What came of a call, what is to be told of the upstream's limits, and the text that a failed one had brought.
+struct Called {
+    outcome: Result<String, Unanswered>,
+    limits: RateLimits,
+    text: String,
+}
+
 /// A consumer at work on one claimed job.
 struct Worker<'a> {
     invocation: &'a Invocation<'a>,
@@ -144,7 +151,7 @@ impl Worker<'_> {
                 },
                 Step::Call(call) => {
                     let Some(request) = self.begin(&call, &delivery).await? else { return Ok(()) };
-                    let (outcome, limits) = self.call(&call, &request).await;
+                    let Called { outcome, limits, text } = self.call(&call, &request).await;
                     match outcome {
                         Ok(message) => {
                             answer = message;
@@ -157,10 +164,20 @@ impl Worker<'_> {
                                 after_content,
                                 retry_after: failure.retry_after,
                             };
+                            let interruption = self.interrupted(&failure, after_content).await;
                             let verdict = self.report(&call, &delivery, report, limits, &mut rng).await;
-                            let next = delivery.on_failure(&failure, &verdict, clock::now(), &mut rng);
-                            self.log_backoff(&call, &failure, &verdict, &next);
-                            next
+                            match interruption {
+                                Interruption::GoOn => {
+                                    let next = delivery.on_failure(&failure, &verdict, clock::now(), &mut rng);
+                                    self.log_backoff(&call, &failure, &verdict, &next);
+                                    next
+                                }
+                                Interruption::End => {
+                                    answer = text;
+                                    delivery.on_interruption(&failure, &verdict, clock::now())
+                                }
+                                Interruption::Void => return Ok(()),
+                            }
                         }
                         Err(Unanswered::Stopped(stop)) => {
                             log::event(&Event::CallAbandoned { job: self.id, reason: stop.name() });
@@ -192,7 +209,7 @@ impl Worker<'_> {
     }
 
     /// Calls, and brings what came of it, with what is to be told of the upstream's limits.
-    async fn call(&self, call: &Call, request: &[u8]) -> (Result<String, Unanswered>, RateLimits) {
+    async fn call(&self, call: &Call, request: &[u8]) -> Called {
         let config = self.invocation.config;
         let began_at = clock::now();
         log::event(&Event::CallStarted { job: self.id, model: &call.model, permit: call.permit_name() });
@@ -215,7 +232,8 @@ impl Worker<'_> {
                     output_tokens: message.usage.output_tokens,
                 });
                 let Usage { input_tokens, output_tokens } = message.usage;
-                (Ok(message.json), keeper.limits(Some(Used { input_tokens, output_tokens })))
+                let limits = keeper.limits(Some(Used { input_tokens, output_tokens }));
+                Called { outcome: Ok(message.json), limits, text: String::new() }
             }
             Err(unanswered) => {
                 if let Unanswered::Failed { failure, .. } = &unanswered {
@@ -228,9 +246,21 @@ impl Worker<'_> {
                         duration_ms,
                     });
                 }
-                (Err(unanswered), keeper.limits(None))
+                Called { outcome: Err(unanswered), limits: keeper.limits(None), text: keeper.into_text() }
             }
         }
+    }
+
+    /// A call that broke off after content: whether somebody has seen some of it decides what comes next. An object that does
+    /// not answer finds that out for itself later.
+    async fn interrupted(&self, failure: &Failure, after_content: bool) -> Interruption {
+        if !after_content {
+            return Interruption::GoOn;
+        }
+        self.object().interrupted(self.claimed.token, failure.cause).await.unwrap_or_else(|error| {
+            log::trouble(Some(self.id), "job_object", &error.to_string());
+            Interruption::GoOn
+        })
     }
 
     async fn report(

@@ -8,12 +8,13 @@ use futures_util::future::LocalBoxFuture;
 use worker::{Context, Env, Headers, Method, Request, Response, Result};
 
 use super::messages::{self, Place};
-use super::stubs::{Cancellation, Deferral, GateStub, JobStub, ObjectError, Regeneration};
+use super::stubs::{Cancellation, Deferral, GateStub, JobStub, ObjectError, Regeneration, Watch};
 use super::{clock, entropy, log, results, settings, together};
 use crate::api::address::Address;
-use crate::api::auth::Caller;
+use crate::api::auth::{self, Caller};
 use crate::api::error::{ApiError, ErrorKind};
 use crate::api::overriding;
+use crate::api::read_token;
 use crate::api::route::Route;
 use crate::api::status::{self, Published, Question};
 use crate::config::{Config, Fault};
@@ -26,10 +27,16 @@ use crate::telemetry::Event;
 /// Answers a request; an error is an answer too.
 pub(super) async fn answer(request: Request, env: &Env, context: &Rc<Context>) -> Result<Response> {
     let request_id = entropy::request_id();
+    let is_for_browsers = Route::of(&request.path()).is_some_and(|route| route.is_for_browsers());
     let response = match route(request, env, context, &request_id).await {
         Ok(response) => response,
         Err(error) => refusal(&error, &request_id)?,
     };
+    if is_for_browsers {
+        // A read token is no cookie: whoever has it may read, from wherever that is.
+        response.headers().set("access-control-allow-origin", "*")?;
+        response.headers().set("access-control-expose-headers", "etag, retry-after, request-id, content-language")?;
+    }
     // What the upstream has answered has the upstream's id, for its support.
     if response.headers().get("request-id")?.is_none() {
         response.headers().set("request-id", &request_id)?;
@@ -51,18 +58,22 @@ async fn route(request: Request, env: &Env, context: &Rc<Context>, request_id: &
         return health(loaded.as_deref().map_err(|faults| faults.as_slice()));
     }
     let config = loaded.map_err(|faults| misconfigured(&faults))?;
-    let header = |name: &str| request.headers().get(name).ok().flatten();
     let method = request.method();
+    if method == Method::Options && route.is_for_browsers() {
+        return preflight();
+    }
     if !route.allows(method.as_ref()) {
         return Err(ApiError::method_not_allowed(route.allow()));
     }
-    let caller = config.keys.authenticate(header("authorization").as_deref(), header("x-api-key").as_deref())?;
+    let caller = caller(&request, &address, &route, &config)?;
     let place = Place { config: &config, env, context, request_id };
     match (route, method) {
         (Route::Messages, _) => messages::create(request, address, &caller, &place).await,
         (Route::Upstream, _) => messages::pass_through(request, address, &place).await,
         (Route::Jobs, _) => submit(request, address, &caller, &config, env).await,
-        (Route::Job(None) | Route::Deferral(None) | Route::Regenerate(None), _) => Err(ApiError::no_such_job()),
+        (Route::Job(None) | Route::Events(None) | Route::Deferral(None) | Route::Regenerate(None), _) => {
+            Err(ApiError::no_such_job())
+        }
         (Route::Regenerate(Some(id)), _) => regenerate(&request, &id, address, &caller, &config, env).await,
         (Route::Deferral(Some(id)), _) => answer_deferral(request, &id, &caller, &config.policy.messages, env).await,
         (Route::Job(Some(id)), Method::Delete) => {
@@ -74,9 +85,69 @@ async fn route(request: Request, env: &Env, context: &Rc<Context>, request_id: &
             let wait = address.parameter("wait");
             job_status(&id, &question(&request, wait, messages)?, &caller, messages, env).await
         }
+        (Route::Events(Some(id)), _) => watch(&request, &id, &address, caller, &config, env).await,
         (Route::Override(model), method) => force(model.as_deref(), &method, request, &caller, env).await,
         (Route::Gates | Route::Health, _) => gates(&caller, &config, env).await,
     }
+}
+
+/// Who it is: by a key, or by the read token of the job that is asked for, which a browser can only put into the address where it
+/// listens to events.
+fn caller(
+    request: &Request,
+    address: &Address<'_>,
+    route: &Route,
+    config: &Config,
+) -> std::result::Result<Caller, ApiError> {
+    let header = |name: &str| request.headers().get(name).ok().flatten();
+    let (authorization, key) = (header("authorization"), header("x-api-key"));
+    let known = config.keys.authenticate(authorization.as_deref(), key.as_deref());
+    let given = auth::credential(authorization.as_deref(), key.as_deref()).or_else(|| address.parameter("token"));
+    match given.filter(|given| known.is_err() && read_token::is_read_token(given)) {
+        Some(token) => {
+            let job = route.readable_job(request.method().as_ref());
+            read_token::check(token, job, config.signing_secret.as_deref(), clock::now())?;
+            Ok(Caller::Reader)
+        }
+        None => known,
+    }
+}
+
+/// What a browser asks before it sends a header of ours to another origin.
+fn preflight() -> Answer {
+    let allowed = "authorization, x-api-key, if-none-match, last-event-id, accept-language, cache-control";
+    let headers = [
+        ("access-control-allow-methods", "GET"),
+        ("access-control-allow-headers", allowed),
+        ("access-control-max-age", "86400"),
+    ];
+    respond(204, String::new(), &headers)
+}
+
+async fn watch(
+    request: &Request,
+    id: &JobId,
+    address: &Address<'_>,
+    caller: Caller,
+    config: &Config,
+    env: &Env,
+) -> Answer {
+    let last_event_id = request.headers().get("last-event-id").ok().flatten();
+    let last_event_id = last_event_id.or_else(|| address.parameter("last_event_id").map(str::to_owned));
+    let language = config.policy.messages.language(None, accept_language(request).as_deref()).to_owned();
+    let watch = Watch { caller, last_event_id, language };
+    let response = JobStub::new(env, id).events(&watch).await.map_err(|error| unavailable(Some(id), &error))?;
+    let headers = Headers::new();
+    let set = |(name, value)| headers.set(name, value).map_err(|error| ApiError::unavailable(error.to_string(), 1));
+    match response.status_code() {
+        200 => [("content-type", "text/event-stream"), ("cache-control", "no-store"), VARY]
+            .into_iter()
+            .try_for_each(set)?,
+        204 => set(("cache-control", "no-store"))?,
+        404 => return Err(ApiError::no_such_job()),
+        status => return Err(unavailable(Some(id), &ObjectError::Failed(format!("events: {status}")))),
+    }
+    Ok(response.with_headers(headers))
 }
 
 async fn submit(mut request: Request, address: Address<'_>, caller: &Caller, config: &Config, env: &Env) -> Answer {
@@ -107,7 +178,7 @@ pub(super) fn receive(
 ) -> Answer {
     let language = accept_language(request);
     let receipt =
-        submission::receipt(creation, fingerprint, address.origin, language.as_deref(), &config.policy, clock::now())?;
+        submission::receipt(creation, fingerprint, address.origin, language.as_deref(), config, clock::now())?;
     let record = &creation.record;
     log::event(&Event::JobSubmitted {
         job: &receipt.id,

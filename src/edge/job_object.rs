@@ -3,20 +3,22 @@
 //! An operation reads its body first; from then on until the record is written there is no await, so that two operations
 //! can never see each other half done. Effects are done after the answer is given; the alarm does again what was lost.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
 use futures_channel::oneshot;
 use worker::{Delay, DurableObject, Env, Request, Response, Result, State, durable_object};
 
+use super::job_events::Draft;
 use super::job_storage::JobStorage;
-use super::stubs::{AnswerDeferral, Begin, Cancellation, Deferral, Regenerate, Regeneration, Renew, Settle};
+use super::stubs::{AnswerDeferral, Begin, Cancellation, Deferral, Interrupted, Regenerate, Regeneration, Settle};
 use super::{clock, js, log, results, settings, wire};
 use crate::api::auth::Caller;
+use crate::api::events::Entry;
 use crate::api::status::{self, Published, Question};
 use crate::config::Policy;
-use crate::job::{Begun, Claim, DeferralAnswer, Effect, Record, Renewal, Settled, Timing};
+use crate::job::{Begun, Claim, DeferralAnswer, Effect, Record, Settled, Timing};
 use crate::json::{self, ToJson};
 use crate::policy::priority::Priority;
 use crate::submission::Creation;
@@ -28,18 +30,29 @@ pub struct JobObject {
     inner: Rc<Inner>,
 }
 
-struct Inner {
+pub(super) struct Inner {
     state: State,
     env: Env,
-    storage: JobStorage,
+    pub(super) storage: JobStorage,
     /// Readers that wait for the next change.
-    watchers: RefCell<Vec<oneshot::Sender<()>>>,
+    pub(super) watchers: RefCell<Vec<oneshot::Sender<()>>>,
+    /// How many streams of events there are.
+    pub(super) watching: Cell<u32>,
+    pub(super) draft: RefCell<Draft>,
 }
 
 impl DurableObject for JobObject {
     fn new(state: State, env: Env) -> Self {
         let storage = JobStorage::new(state.storage().sql());
-        Self { inner: Rc::new(Inner { state, env, storage, watchers: RefCell::default() }) }
+        let inner = Inner {
+            state,
+            env,
+            storage,
+            watchers: RefCell::default(),
+            watching: Cell::default(),
+            draft: RefCell::default(),
+        };
+        Self { inner: Rc::new(inner) }
     }
 
     async fn fetch(&self, request: Request) -> Result<Response> {
@@ -75,15 +88,14 @@ impl Inner {
             }
             "/begin" => return self.begin(&body, &timing),
             "/renew" => {
-                let Renew { token, has_content } = wire::decode(&body)?;
-                let now = clock::now();
-                let renewal = self.change(|record| match has_content {
-                    true => record.refine(token, now, &timing),
-                    false => record.renew(token, now, &timing),
-                });
-                // A job that is erased is one whose holder should stop.
-                json(&renewal.unwrap_or(Renewal::Fenced))?
+                let (head, text) = wire::unframe(&body);
+                json(&self.renew(&wire::decode(head)?, text, &config)?)?
             }
+            "/interrupted" => {
+                let Interrupted { token, cause } = wire::decode(&body)?;
+                json(&self.change(|record| record.interrupted(token, cause, clock::now(), &timing))?)?
+            }
+            "/events" => return self.watch(wire::decode(&body)?, config),
             "/settle" => self.settle(&body)?,
             "/revive" => {
                 let turn = wire::decode(&body)?;
@@ -127,13 +139,13 @@ impl Inner {
     fn settle(&self, body: &[u8]) -> Result<Response> {
         let (head, answer) = wire::unframe(body);
         let Settle { token, settlement } = wire::decode(head)?;
-        let mut record = self.storage.load()?.ok_or(NO_JOB)?;
+        let before = self.storage.load()?.ok_or(NO_JOB)?;
+        let mut record = before.clone();
         let settled = record.settle(token, settlement, clock::now());
         if settled == Settled::Stored {
             // The answer first: a record that says `done` is never without one.
             self.storage.write_answer(answer)?;
-            self.storage.save(&record)?;
-            log_if_finished(&record);
+            self.save(&before, &record)?;
         }
         json(&settled)
     }
@@ -169,13 +181,10 @@ impl Inner {
         let Some(mut record) = self.storage.load()?.filter(visible) else {
             return json(&Cancellation::Unknown);
         };
-        let was_running = !record.state.is_terminal();
+        let before = record.clone();
         record.cancel(clock::now());
-        self.storage.save(&record)?;
         self.storage.erase_content()?;
-        if was_running {
-            log_if_finished(&record);
-        }
+        self.save(&before, &record)?;
         self.wake_watchers();
         self.set_alarm().await;
         if !record.is_gone() {
@@ -211,22 +220,48 @@ impl Inner {
         }
     }
 
-    fn publish(&self, record: &Record) -> Result<Published> {
+    pub(super) fn publish(&self, record: &Record) -> Result<Published> {
         let long_wait = settings::load(&self.env).map_err(|_| BROKEN)?.policy.long_wait();
         let said = self.storage.read_answer()?;
         Ok(Published::new(record, said.as_deref(), long_wait, clock::now()).map_err(|error| error.to_string())?)
     }
 
     /// Applies `step` to the record and writes it.
-    fn change<T>(&self, step: impl FnOnce(&mut Record) -> T) -> Result<T> {
-        let mut record = self.storage.load()?.ok_or(NO_JOB)?;
-        let was_running = !record.state.is_terminal();
+    pub(super) fn change<T>(&self, step: impl FnOnce(&mut Record) -> T) -> Result<T> {
+        let before = self.storage.load()?.ok_or(NO_JOB)?;
+        let mut record = before.clone();
         let outcome = step(&mut record);
-        self.storage.save(&record)?;
-        if was_running {
-            log_if_finished(&record);
-        }
+        self.save(&before, &record)?;
         Ok(outcome)
+    }
+
+    /// Writes the record, and what its readers are to know of the change.
+    fn save(&self, before: &Record, record: &Record) -> Result<()> {
+        if record.is_interrupted() && !before.is_interrupted() && self.storage.read_answer()?.is_none() {
+            // Its consumer is gone, and what it had told of the text is all that there is.
+            self.storage.write_answer(self.draft_text(before.calls).as_bytes())?;
+        }
+        self.storage.save(record)?;
+        if record.discarded != before.discarded
+            && self.storage.journal_is_open()?
+            && let Some(discarded) = &record.discarded
+        {
+            self.storage.write_journal(&Entry::Discarded(discarded.clone()))?;
+        }
+        self.keep_journal(record, &*settings::load(&self.env).map_err(|_| BROKEN)?)?;
+        if !before.state.is_terminal() {
+            log_if_finished(record);
+        }
+        Ok(())
+    }
+
+    /// Somebody is about to see text of the draft.
+    pub(super) fn see(&self, draft: u32) -> Result<()> {
+        let mut record = self.storage.load()?.ok_or(NO_JOB)?;
+        if record.see(draft) {
+            self.storage.save(&record)?;
+        }
+        Ok(())
     }
 
     /// Sets the alarm, so that nothing is lost from here on, and has the effects done while the answer is on its way.

@@ -3,20 +3,24 @@
 //! A row holds 2 MB at most, so request and answer are kept in rows of 1 MB. Reading an object that was never created
 //! writes nothing: the tables come with the job.
 
+use std::cell::Cell;
+
 use worker::{Result, SqlStorage, SqlStorageValue};
 
 use super::wire;
+use crate::api::events::Entry;
 use crate::job::Record;
 use crate::json;
 
 /// The tables of one job.
 pub(super) struct JobStorage {
     sql: SqlStorage,
+    has_journal: Cell<bool>,
 }
 
 impl JobStorage {
     pub(super) const fn new(sql: SqlStorage) -> Self {
-        Self { sql }
+        Self { sql, has_journal: Cell::new(false) }
     }
 
     /// The record, if the job exists.
@@ -68,11 +72,69 @@ impl JobStorage {
         Ok((!answer.is_empty()).then_some(answer))
     }
 
-    /// Erases request and answer.
+    /// Erases request and answer, and what was ever told of the job.
     pub(super) fn erase_content(&self) -> Result<()> {
+        if self.journal_is_open()? {
+            self.sql.exec("DELETE FROM journal", None)?;
+        }
         self.sql.exec("DELETE FROM request", None)?;
         self.sql.exec("DELETE FROM answer", None)?;
         Ok(())
+    }
+
+    /// Whether there is a journal: whether anybody has ever watched.
+    pub(super) fn journal_is_open(&self) -> Result<bool> {
+        if !self.has_journal.get() {
+            let exists = self.rows("SELECT name FROM sqlite_master WHERE type = 'table' AND name = 'journal'")?;
+            self.has_journal.set(!exists.is_empty());
+        }
+        Ok(self.has_journal.get())
+    }
+
+    /// Begins the journal.
+    pub(super) fn open_journal(&self) -> Result<()> {
+        if !self.journal_is_open()? {
+            // The numbers of entries that are gone are never given again.
+            let table = "CREATE TABLE journal (entry INTEGER PRIMARY KEY AUTOINCREMENT, is_status INTEGER, json TEXT)";
+            self.sql.exec(table, None)?;
+        }
+        Ok(())
+    }
+
+    /// Appends to the journal, which forgets what is too old.
+    pub(super) fn write_journal(&self, entry: &Entry) -> Result<()> {
+        let is_status = i32::from(matches!(entry, Entry::Status { .. }));
+        let insert = "INSERT INTO journal (is_status, json) VALUES (?, ?)";
+        self.sql.exec(insert, vec![is_status.into(), json::write(entry).into()])?;
+        let forget = "DELETE FROM journal WHERE entry <= (SELECT max(entry) FROM journal) - ?";
+        self.sql.exec(forget, vec![JOURNAL_ENTRIES.into()])?;
+        Ok(())
+    }
+
+    /// The newest status in the journal.
+    pub(super) fn newest_status(&self) -> Result<Option<(u64, Entry)>> {
+        Ok(self
+            .journal("SELECT entry, json FROM journal WHERE is_status ORDER BY entry DESC LIMIT 1", Vec::new())?
+            .pop())
+    }
+
+    /// The journal after this entry, in order.
+    pub(super) fn read_journal(&self, after: u64) -> Result<Vec<(u64, Entry)>> {
+        let after = i64::try_from(after).unwrap_or(i64::MAX);
+        self.journal("SELECT entry, json FROM journal WHERE entry > ? ORDER BY entry", vec![after.into()])
+    }
+
+    fn journal(&self, select: &str, bindings: Vec<SqlStorageValue>) -> Result<Vec<(u64, Entry)>> {
+        let mut entries = Vec::new();
+        for row in self.sql.exec(select, bindings)?.raw() {
+            let mut row = row?.into_iter();
+            if let (Some(SqlStorageValue::Integer(entry)), Some(SqlStorageValue::String(json))) =
+                (row.next(), row.next())
+            {
+                entries.push((u64::try_from(entry).unwrap_or_default(), wire::parse(&json)?));
+            }
+        }
+        Ok(entries)
     }
 
     fn write(&self, insert: &str, bytes: &[u8]) -> Result<()> {
@@ -103,3 +165,5 @@ impl JobStorage {
 }
 
 const PART_BYTES: usize = 1_000_000;
+/// A status a second for a while; whoever was away for longer is told where the job stands.
+const JOURNAL_ENTRIES: i32 = 200;

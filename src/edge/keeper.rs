@@ -1,7 +1,9 @@
 //! Keeps a claim and a permit alive while a call is on its way.
 //!
 //! Everything a call awaits is awaited through [`Keeper::drive`]: it renews lease and permit every third of their length,
-//! learns from the answers that the job was taken back or taken over, and gives up when its patience is over.
+//! learns from the answers that the job was taken back or taken over, and gives up when its patience is over. The Job object is
+//! asked every ten seconds, so that it can say that somebody watches: then it is brought what has been added to the text,
+//! once a second.
 
 use std::future::Future;
 use std::pin::pin;
@@ -10,7 +12,8 @@ use std::time::Duration;
 use futures_util::future::{Either, join, select};
 use worker::Delay;
 
-use super::stubs::{GateStub, JobStub, ObjectError};
+use super::job_events::count;
+use super::stubs::{GateStub, JobStub, ObjectError, Renew, Renewed};
 use super::{clock, log};
 use crate::job::{Renewal, Token};
 use crate::policy::answer::PermitId;
@@ -47,8 +50,15 @@ pub(super) struct Keeper<'a> {
     gate: GateStub<'a>,
     permit: Option<PermitId>,
     every: Duration,
+    /// When the permit was renewed.
+    kept_at: Timestamp,
+    /// When the lease was.
     renewed_at: Timestamp,
     has_content: bool,
+    /// The answer's text so far.
+    text: String,
+    /// How much of it the Job object has, while somebody watches.
+    shown: Option<u32>,
     limits: RateLimits,
     limits_at: Timestamp,
 }
@@ -70,8 +80,11 @@ impl<'a> Keeper<'a> {
             gate,
             permit,
             every,
+            kept_at: clock::now(),
             renewed_at: clock::now(),
             has_content: false,
+            text: String::new(),
+            shown: None,
             limits: RateLimits::default(),
             limits_at: Timestamp::default(),
         }
@@ -95,7 +108,7 @@ impl<'a> Keeper<'a> {
         let until = clock::now() + patience;
         loop {
             let now = clock::now();
-            let renewal_at = self.renewed_at + self.every;
+            let renewal_at = self.renewed_at + self.pause();
             let pause = renewal_at.min(until).after(now);
             match select(future.as_mut(), pin!(Delay::from(pause))).await {
                 Either::Left((output, _)) => return Ok(output),
@@ -112,10 +125,30 @@ impl<'a> Keeper<'a> {
         }
     }
 
+    /// The answer's text goes on like this. Of one that is far too long to be watched no more is shown.
+    pub(super) fn grow(&mut self, text: &str) {
+        if self.text.len() < MAX_SHOWN_BYTES {
+            self.text.push_str(text);
+        }
+    }
+
+    /// The text so far.
+    pub(super) fn into_text(self) -> String {
+        self.text
+    }
+
+    /// Until the Job object is told or asked again.
+    fn pause(&self) -> Duration {
+        match self.shown {
+            Some(shown) if shown < count(&self.text) => SHOW_EVERY,
+            _ => self.every.min(ASK_EVERY),
+        }
+    }
+
     /// The first content has come: the breaker has its success, the watchers their phase.
     pub(super) async fn first_content(&mut self) -> Result<(), Stop> {
         self.has_content = true;
-        let (told, renewed) = join(self.tell_gate(), self.job.renew(self.token, true)).await;
+        let (told, renewed) = join(self.tell_gate(), self.tell_job()).await;
         if let Err(error) = told {
             log::trouble(Some(self.id), "gate", &error.to_string());
         }
@@ -134,24 +167,39 @@ impl<'a> Keeper<'a> {
     }
 
     async fn renew(&mut self) -> Result<(), Stop> {
+        let now = clock::now();
+        let keeps = now.since(self.kept_at) >= self.every;
         let keep_permit = async {
-            if let Some(permit) = self.permit
+            if let Some(permit) = self.permit.filter(|_| keeps)
                 && let Err(error) = self.gate.renew(permit).await
             {
                 log::trouble(Some(self.id), "gate", &error.to_string());
             }
         };
-        let ((), renewed) = join(keep_permit, self.job.renew(self.token, self.has_content)).await;
+        let ((), renewed) = join(keep_permit, self.tell_job()).await;
+        if keeps {
+            self.kept_at = now;
+        }
         self.judge(renewed)
     }
 
+    async fn tell_job(&self) -> Result<Renewed, ObjectError> {
+        // Nobody watches: nothing is brought, and the answer says if that has changed.
+        let text_from = self.shown.unwrap_or(count(&self.text));
+        let text = usize::try_from(text_from).ok().and_then(|from| self.text.get(from..)).unwrap_or_default();
+        self.job.renew(&Renew { token: self.token, has_content: self.has_content, text_from }, text).await
+    }
+
     /// A renewal that got no answer is tried again a third of the lease later: one may fail before it runs out.
-    fn judge(&mut self, renewed: Result<Renewal, ObjectError>) -> Result<(), Stop> {
+    fn judge(&mut self, renewed: Result<Renewed, ObjectError>) -> Result<(), Stop> {
         self.renewed_at = clock::now();
         match renewed {
-            Ok(Renewal::Renewed) => Ok(()),
-            Ok(Renewal::Fenced) => Err(Stop::Fenced),
-            Ok(Renewal::Cancelled) => Err(Stop::Cancelled),
+            Ok(Renewed { renewal: Renewal::Renewed, text_from }) => {
+                self.shown = text_from;
+                Ok(())
+            }
+            Ok(Renewed { renewal: Renewal::Fenced, .. }) => Err(Stop::Fenced),
+            Ok(Renewed { renewal: Renewal::Cancelled, .. }) => Err(Stop::Cancelled),
             Err(error) => {
                 log::trouble(Some(self.id), "job_object", &error.to_string());
                 Ok(())
@@ -159,3 +207,10 @@ impl<'a> Keeper<'a> {
         }
     }
 }
+
+/// At most one message a second goes to the Job object.
+const SHOW_EVERY: Duration = Duration::from_secs(1);
+/// How soon a watcher who comes in the middle of an answer sees it, at the latest.
+const ASK_EVERY: Duration = Duration::from_secs(10);
+/// Four books.
+const MAX_SHOWN_BYTES: usize = 4 * 1024 * 1024;

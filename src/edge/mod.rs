@@ -11,6 +11,7 @@ mod entropy;
 mod entry;
 mod gate_object;
 mod http;
+mod job_events;
 mod job_object;
 mod job_storage;
 mod js;

@@ -10,9 +10,10 @@ use worker::{Env, Error, Response};
 use super::{clock, js, wire};
 use crate::api::auth::Caller;
 use crate::api::status::{Published, Question};
-use crate::job::{Begun, Claim, JobId, Record, Renewal, Settled, Settlement, Token};
+use crate::job::{Begun, Claim, Interruption, JobId, Record, Renewal, Settled, Settlement, Token};
 use crate::json::{self, FromJson, Text};
 use crate::policy::answer::{Asking, Decision, Ended, PermitId, Verdict};
+use crate::policy::cause::Cause;
 use crate::policy::forced::Order;
 use crate::policy::gate::View;
 use crate::policy::priority::Priority;
@@ -39,13 +40,42 @@ pub(super) struct JobStub<'a> {
     name: String,
 }
 
-/// What a consumer says to a Job object while it is calling.
+/// What a consumer says to a Job object while it is calling; more of the answer's text follows, raw.
 pub(super) struct Renew {
     pub(super) token: Token,
     pub(super) has_content: bool,
+    /// How many bytes of text come before it.
+    pub(super) text_from: u32,
 }
 
-json::object!(Renew { token, has_content });
+json::object!(Renew { token, has_content, text_from });
+
+/// A Job object's answer to that.
+pub(super) struct Renewed {
+    pub(super) renewal: Renewal,
+    /// How many bytes of text it has, if somebody watches.
+    pub(super) text_from: Option<u32>,
+}
+
+json::object!(Renewed { renewal, text_from });
+
+/// What a consumer says to a Job object when its call broke off after content.
+pub(super) struct Interrupted {
+    pub(super) token: Token,
+    pub(super) cause: Cause,
+}
+
+json::object!(Interrupted { token, cause });
+
+/// Somebody who wants to see a job's events.
+pub(super) struct Watch {
+    pub(super) caller: Caller,
+    pub(super) last_event_id: Option<String>,
+    /// The language that suits it best, where the job has none.
+    pub(super) language: String,
+}
+
+json::object!(Watch { caller, last_event_id, language });
 
 /// What a consumer says to a Job object before it calls.
 pub(super) struct Begin {
@@ -165,8 +195,19 @@ impl<'a> JobStub<'a> {
         Ok((wire::decode(head)?, request.to_vec()))
     }
 
-    pub(super) async fn renew(&self, token: Token, has_content: bool) -> Result<Renewal, ObjectError> {
-        self.ask("renew", json::write(&Renew { token, has_content }).into_bytes()).await
+    pub(super) async fn renew(&self, renew: &Renew, text: &str) -> Result<Renewed, ObjectError> {
+        self.ask("renew", wire::frame(renew, text.as_bytes())).await
+    }
+
+    pub(super) async fn interrupted(&self, token: Token, cause: Cause) -> Result<Interruption, ObjectError> {
+        self.ask("interrupted", json::write(&Interrupted { token, cause }).into_bytes()).await
+    }
+
+    /// The stream of its events, as the object answers it.
+    pub(super) async fn events(&self, watch: &Watch) -> Result<Response, ObjectError> {
+        let body = json::write(watch).into_bytes();
+        let opening = open(self.env, JOB_BINDING, &self.name, &self.name, "events", &body);
+        clock::within(PATIENCE, opening).await.ok_or(ObjectError::Silent)?
     }
 
     pub(super) async fn settle(
@@ -295,12 +336,7 @@ fn exchange<'a>(
     patience: Duration,
 ) -> LocalBoxFuture<'a, Result<Vec<u8>, ObjectError>> {
     let exchange = async move {
-        let stub = js::call(&js::binding(env, binding)?, "getByName", &[name.into()])?;
-        let headers = js::object(&[(NAME_HEADER, name.into()), (ASKER_HEADER, job.into())])?;
-        let init = [("method", "POST".into()), ("body", js::bytes(body)), ("headers", headers)];
-        let url = format!("https://object/{operation}");
-        let response = js::settle(&stub, "fetch", &[url.into(), js::object(&init)?]).await?;
-        let mut response = Response::from(response.unchecked_into::<web_sys::Response>());
+        let mut response = open(env, binding, name, job, operation, body).await?;
         if response.status_code() == 200 {
             return Ok(response.bytes().await?);
         }
@@ -308,6 +344,25 @@ fn exchange<'a>(
         Err(ObjectError::Failed(format!("{operation}: {} {said}", response.status_code())))
     };
     Box::pin(async move { clock::within(patience, exchange).await.ok_or(ObjectError::Silent)? })
+}
+
+/// The head of an object's answer.
+fn open<'a>(
+    env: &'a Env,
+    binding: &'a str,
+    name: &'a str,
+    job: &'a str,
+    operation: &'a str,
+    body: &'a [u8],
+) -> LocalBoxFuture<'a, Result<Response, ObjectError>> {
+    Box::pin(async move {
+        let stub = js::call(&js::binding(env, binding)?, "getByName", &[name.into()])?;
+        let headers = js::object(&[(NAME_HEADER, name.into()), (ASKER_HEADER, job.into())])?;
+        let init = [("method", "POST".into()), ("body", js::bytes(body)), ("headers", headers)];
+        let url = format!("https://object/{operation}");
+        let response = js::settle(&stub, "fetch", &[url.into(), js::object(&init)?]).await?;
+        Ok(Response::from(response.unchecked_into::<web_sys::Response>()))
+    })
 }
 
 impl From<Error> for ObjectError {

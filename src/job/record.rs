@@ -9,6 +9,7 @@
 
 use std::time::Duration;
 
+use super::draft::Discarded;
 use super::history::{self, Entry};
 use super::id::JobId;
 use super::schedule::{Announcement, Publication, Timing};
@@ -57,6 +58,10 @@ pub struct Record {
     pub slow: bool,
     /// The job that does it again.
     pub regenerated_as: Option<JobId>,
+    /// The draft that somebody has seen text of.
+    pub(super) seen_draft: Option<u32>,
+    /// The last draft that was seen and came to nothing.
+    pub discarded: Option<Discarded>,
     /// The failed calls.
     pub history: Vec<Entry>,
     /// When it was submitted.
@@ -94,6 +99,8 @@ json::object!(Record {
     eta_at,
     slow = false,
     regenerated_as,
+    seen_draft,
+    discarded,
     history,
     created_at,
     updated_at,
@@ -309,6 +316,8 @@ impl Record {
             eta_at: None,
             slow: false,
             regenerated_as: None,
+            seen_draft: None,
+            discarded: None,
             history: Vec::new(),
             created_at: now,
             updated_at: now,
@@ -342,6 +351,9 @@ impl Record {
         }
         if self.lease.is_some() {
             self.lose_holder(now);
+            if self.state.is_terminal() {
+                return Claim::Finished;
+            }
         }
         let token = Token(self.last_token.0.saturating_add(1));
         self.last_token = token;
@@ -380,6 +392,8 @@ impl Record {
     /// still counted, so that a request that kills its consumer ends by `max_calls`.
     pub fn begin(&mut self, token: Token, model: String, now: Timestamp, timing: &Timing) -> Begun {
         match self.renew(token, now, timing) {
+            // What the call before it brought, nobody has said that it came to nothing.
+            Renewal::Renewed if self.leave_draft(None, now) => Begun::Void,
             Renewal::Renewed => {
                 self.calls = self.calls.saturating_add(1);
                 self.enter(State::Generating { model }, now);
@@ -436,6 +450,10 @@ impl Record {
             };
             history::push(&mut self.history, entry);
         }
+        let cause = self.history.last().map(|entry| entry.cause);
+        if !matches!(settlement.then, Then::End(_)) && self.leave_draft(cause, now) {
+            return Settled::Stored;
+        }
         match settlement.then {
             Then::Retry { cause, wait_ms } => self.wait(State::Retrying { cause }, wait_ms, now),
             Then::Hold(Hold { reason, wait_ms, ticket, eta_ms, slow }) => {
@@ -454,6 +472,9 @@ impl Record {
                 self.finish(State::Done { model_used, downgrade }, now);
             }
             Then::End(Ending::Failed { reason, cause, error_type, message }) => {
+                if reason != FailReason::Interrupted {
+                    self.discard(cause);
+                }
                 // A job that ends while it is held ends for what its last call met.
                 let cause = cause.or_else(|| self.history.last().map(|entry| entry.cause));
                 self.finish(State::Failed { reason, cause, error_type, message }, now);
@@ -540,7 +561,7 @@ impl Record {
     /// `refining` to `generating` under its reader's eyes, but says that it waits to be begun anew.
     pub(super) fn lose_holder(&mut self, now: Timestamp) {
         self.lease = None;
-        if matches!(self.state, State::Generating { .. } | State::Refining { .. }) {
+        if self.draft().is_some() && !self.leave_draft(None, now) {
             self.enter(State::Held { reason: HoldReason::DeliveryLost }, now);
         }
     }
@@ -579,14 +600,14 @@ impl Record {
         (self.ticket, self.eta_at, self.slow) = (None, None, false);
     }
 
-    fn finish(&mut self, state: State, now: Timestamp) {
+    pub(super) fn finish(&mut self, state: State, now: Timestamp) {
         self.enter(state, now);
         self.lease = None;
         self.finished_at = Some(now);
         self.publication = Publication::due(now);
     }
 
-    fn enter(&mut self, state: State, now: Timestamp) {
+    pub(super) fn enter(&mut self, state: State, now: Timestamp) {
         self.state = state;
         self.changed(now);
     }

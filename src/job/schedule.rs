@@ -116,6 +116,9 @@ impl Record {
         if self.lease.is_some_and(|lease| lease.until <= now) {
             // Its own message may have died with the holder.
             self.lose_holder(now);
+            if self.state.is_terminal() {
+                return self.tick_finished(now, now, timing);
+            }
             self.announcement = Announcement::due(now);
         }
         if self.lease.is_some() {

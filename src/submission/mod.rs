@@ -13,11 +13,12 @@ pub use form::{MAX_BODY_BYTES, Submission};
 use sha2::{Digest, Sha256};
 
 use crate::api::error::{ApiError, ErrorKind};
+use crate::api::read_token::ReadToken;
 use crate::api::status::wording;
 use crate::api::wish::Wish;
 use crate::claude::request::Problem;
 use crate::claude::tool_history::{self, History};
-use crate::config::{Config, Policy};
+use crate::config::Config;
 use crate::job::{JobId, Record};
 use crate::json;
 use crate::policy::time::Timestamp;
@@ -80,11 +81,17 @@ pub struct Receipt<'a> {
     pub status: &'static str,
     /// Where to ask for it.
     pub status_url: String,
+    /// Where to listen to it.
+    pub events_url: String,
+    /// What opens these two, and nothing else, where the deployment has a SIGNING_SECRET.
+    pub read_token: Option<String>,
+    /// Until when. RFC 3339.
+    pub read_token_expires_at: Option<String>,
     /// A sentence for the user.
     pub message: Message<'a>,
 }
 
-json::output!(Receipt<'_> { id, status, status_url, message });
+json::output!(sparse Receipt<'_> { id, status, status_url, events_url, read_token, read_token_expires_at, message });
 
 /// Refuses a body that does not say it is JSON; one that says nothing is given the benefit of the doubt.
 ///
@@ -208,14 +215,20 @@ pub fn receipt<'a>(
     fingerprint: &str,
     origin: &str,
     accept_language: Option<&str>,
-    policy: &'a Policy,
+    config: &'a Config,
     now: Timestamp,
 ) -> Result<Receipt<'a>, ApiError> {
     check_creation(creation, fingerprint)?;
+    let policy = &config.policy;
     let language = policy.messages.language(creation.record.spec.locale.as_deref(), accept_language);
     let wording = wording(&creation.record, policy.long_wait(), now);
     let id = creation.record.id.to_string();
+    let token = ReadToken::of(&creation.record, config.signing_secret.as_deref(), policy.timing().retention);
+    let (read_token, read_token_expires_at) = token.map(|token| (token.token, token.expires_at)).unzip();
     Ok(Receipt {
+        events_url: format!("{origin}/v1/jobs/{id}/events"),
+        read_token,
+        read_token_expires_at,
         status: creation.record.state.name(),
         status_url: format!("{origin}/v1/jobs/{id}"),
         message: policy.messages.message(language, wording),

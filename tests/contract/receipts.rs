@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use spillway::api::error::{ApiError, ErrorKind};
-use spillway::config::Policy;
+use spillway::api::read_token::ReadToken;
 use spillway::policy::time::Timestamp;
 use spillway::policy::wording::Wording;
 use spillway::submission::{Accepted, Creation, Incoming, accept, check_content_type, receipt};
@@ -20,8 +20,7 @@ fn submit(client: &str, body: &str, key: Option<&str>, random: u128) -> Result<A
 
 /// What somebody without a language gets.
 fn receipt_of(creation: &Creation, fingerprint: &str, origin: &str) -> Result<String, ApiError> {
-    let policy = config().policy;
-    receipt(creation, fingerprint, origin, None, &policy, NOW).map(|receipt| serde_json::to_string(&receipt).unwrap())
+    receipt(creation, fingerprint, origin, None, &config(), NOW).map(|receipt| serde_json::to_string(&receipt).unwrap())
 }
 
 #[test]
@@ -84,9 +83,12 @@ fn the_same_submission_gets_the_same_receipt_and_another_one_a_conflict() {
     let expected = format!(
         concat!(
             r#"{{"id":"{id}","status":"received","status_url":"https://w.example/v1/jobs/{id}","#,
+            r#""events_url":"https://w.example/v1/jobs/{id}/events","read_token":"{token}","#,
+            r#""read_token_expires_at":"2023-11-19T22:13:20Z","#,
             r#""message":{{"code":"received","text":"We have your request and will start on it in a moment."}}}}"#
         ),
-        id = id
+        id = id,
+        token = ReadToken::of(&first.record, Some("signing"), Duration::from_secs(86_400)).unwrap().token,
     );
     assert_eq!(receipts, [expected.clone(), expected]);
 
@@ -121,7 +123,8 @@ fn the_key_of_a_job_that_was_erased_says_so() {
 
 #[test]
 fn the_message_is_in_the_jobs_language_or_else_in_the_submitters() {
-    let policy = Policy::parse(r#"{"messages":{"en":{"received":"Got it."},"fr":{"received":"Bien reçu."}}}"#).unwrap();
+    let policy = r#"{"messages":{"en":{"received":"Got it."},"fr":{"received":"Bien reçu."}}}"#;
+    let config = config_with(|name| (name == "POLICY").then_some(policy));
     let localised = |locale: &str| BODY.replacen('{', &format!(r#"{{"locale":"{locale}","#), 1);
     for (body, accept_language, language, text) in [
         (BODY.to_owned(), None, "en", "Got it."),
@@ -132,7 +135,7 @@ fn the_message_is_in_the_jobs_language_or_else_in_the_submitters() {
     ] {
         let Accepted { record, .. } = submit("app", &body, None, 1).unwrap();
         let (fingerprint, creation) = (record.fingerprint.clone(), Creation { is_new: true, record });
-        let receipt = receipt(&creation, &fingerprint, "https://w", accept_language, &policy, NOW).unwrap();
+        let receipt = receipt(&creation, &fingerprint, "https://w", accept_language, &config, NOW).unwrap();
         let message = receipt.message;
         assert_eq!((message.code, message.language, message.text), (Wording::Received, language, text));
     }
@@ -141,11 +144,11 @@ fn the_message_is_in_the_jobs_language_or_else_in_the_submitters() {
 #[test]
 fn a_receipt_that_is_asked_for_again_says_that_it_takes_longer() {
     let Accepted { record, .. } = submit("app", BODY, Some("k"), 1).unwrap();
-    let policy = Policy::parse(r#"{"long_wait_seconds":3}"#).unwrap();
+    let config = config_with(|name| (name == "POLICY").then_some(r#"{"long_wait_seconds":3}"#));
     let (fingerprint, creation) = (record.fingerprint.clone(), Creation { is_new: false, record });
     for (seconds, code) in [(2, Wording::Received), (3, Wording::Delayed)] {
         let now = NOW + Duration::from_secs(seconds);
-        let receipt = receipt(&creation, &fingerprint, "https://w", None, &policy, now).unwrap();
+        let receipt = receipt(&creation, &fingerprint, "https://w", None, &config, now).unwrap();
         assert_eq!((receipt.status, receipt.message.code), ("received", code));
     }
 }

@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may panic")]
 
 mod deferral;
+mod drafts;
 mod never_lost;
 mod world;
 
@@ -36,7 +37,7 @@ fn is_allowed(from: &str, to: &str) -> bool {
 }
 
 fn is_write(op: &Op) -> bool {
-    matches!(op, Op::Begin(_) | Op::Renew(_) | Op::Refine(_) | Op::Settle(..))
+    matches!(op, Op::Begin(_) | Op::Renew(_) | Op::Refine(_) | Op::Interrupted(_) | Op::Settle(..))
 }
 
 proptest! {
@@ -95,7 +96,7 @@ proptest! {
     fn only_the_live_token_moves_a_job_forward(deadline in deadlines(), history in histories()) {
         for Step { op, used, live, outcome, .. } in run(deadline, history).1 {
             if is_write(&op) && used.is_some() && used == live.0 {
-                let took = ["Go", "Renewed", "Stored", "begun before"].contains(&outcome.as_str());
+                let took = ["Go", "Renewed", "Stored", "GoOn", "begun before"].contains(&outcome.as_str());
                 prop_assert!(took, "{:?}: {}", op, outcome);
             }
         }

@@ -24,6 +24,10 @@ pub(crate) enum Op {
     Renew(usize),
     Refine(usize),
     Settle(usize, Settlement),
+    /// Its call broke off after content.
+    Interrupted(usize),
+    /// Somebody is about to see text of the draft that is being written.
+    See,
     /// The user answers the offer to defer, asked or not.
     Answer(bool),
     /// The app takes the job back.
@@ -130,7 +134,9 @@ impl World {
     }
 
     fn token_of(&self, op: &Op) -> Option<Token> {
-        let (Op::Begin(n) | Op::Renew(n) | Op::Refine(n) | Op::Settle(n, _)) = op else { return None };
+        let (Op::Begin(n) | Op::Renew(n) | Op::Refine(n) | Op::Interrupted(n) | Op::Settle(n, _)) = op else {
+            return None;
+        };
         let index = self.tokens.len().checked_sub(1 + n % self.tokens.len().max(1))?;
         self.tokens.get(index).copied()
     }
@@ -157,6 +163,8 @@ impl World {
             (Op::Renew(_), Some(token)) => text(&self.record.renew(token, now, &timing)),
             (Op::Refine(_), Some(token)) => text(&self.record.refine(token, now, &timing)),
             (Op::Settle(_, settlement), Some(token)) => text(&self.record.settle(token, settlement.clone(), now)),
+            (Op::Interrupted(_), Some(token)) => text(&self.record.interrupted(token, Cause::Overloaded, now, &timing)),
+            (Op::See, _) => text(&self.record.draft().map(|draft| self.record.see(draft))),
             (Op::Answer(accept), _) => text(&self.record.answer_deferral(*accept, now)),
             (Op::Cancel, _) => text(&self.record.cancel(now)),
             (Op::Tick { is_done }, _) => {
@@ -172,7 +180,9 @@ impl World {
             (Op::Forward(ms), _) => self.set_clock(now + Duration::from_millis(*ms)),
             (Op::Back(ms), _) => self.set_clock(now - Duration::from_millis(*ms)),
             (Op::ToAlarm, _) => self.set_clock(self.record.next_alarm(&timing).max(now)),
-            (Op::Begin(_) | Op::Renew(_) | Op::Refine(_) | Op::Settle(..), None) => "nobody has claimed yet".into(),
+            (Op::Begin(_) | Op::Renew(_) | Op::Refine(_) | Op::Interrupted(_) | Op::Settle(..), None) => {
+                "nobody has claimed yet".into()
+            }
         };
         if instant(&self.record, "/lease/until").is_none() {
             self.live = None;
@@ -251,6 +261,8 @@ fn ops() -> impl Strategy<Value = Op> {
         4 => holder.clone().prop_map(Op::Begin),
         2 => holder.clone().prop_map(Op::Renew),
         3 => holder.clone().prop_map(Op::Refine),
+        1 => holder.clone().prop_map(Op::Interrupted),
+        2 => Just(Op::See),
         4 => (holder, settlements()).prop_map(|(holder, settlement)| Op::Settle(holder, settlement)),
         1 => any::<bool>().prop_map(Op::Answer),
         1 => Just(Op::Cancel),
