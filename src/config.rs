@@ -327,7 +327,11 @@ impl Config {
         let missing = [
             (!self.keys.has_clients(), "CLIENT_KEYS", "is not set: nobody can submit a job"),
             (!self.keys.has_operator(), "ADMIN_KEY", "is not set: the operator's routes are closed"),
-            (self.signing_secret.is_none(), "SIGNING_SECRET", "is not set: idempotency keys are refused, and there are no read tokens"),
+            (
+                self.signing_secret.is_none(),
+                "SIGNING_SECRET",
+                "is not set: idempotency keys are refused, and there are no read tokens",
+            ),
             (self.api_key.is_none(), "ANTHROPIC_API_KEY", "is not set: calls are sent without a key"),
             (
                 ["/v1", "/v1/messages"].iter().any(|end| self.base_url.ends_with(end)),

@@ -4,15 +4,12 @@
 //! beside it that the server may hand on: it opens the status and the events of its one job until the job is forgotten. It is an
 //! HMAC under the deployment's signing secret, so nothing is stored, and the same receipt has the same token.
 
-use std::fmt::Write;
 use std::time::{Duration, UNIX_EPOCH};
 
-use hmac::{Hmac, KeyInit, Mac};
-use sha2::Sha256;
 use subtle::ConstantTimeEq;
 
 use super::error::{ApiError, ErrorKind};
-use crate::job::{JobId, Record};
+use crate::job::{JobId, Record, id};
 use crate::policy::time::{Timestamp, millis};
 
 /// A token, and when it expires.
@@ -72,16 +69,9 @@ pub fn check(token: &str, job: Option<&JobId>, secret: Option<&str>, now: Timest
 }
 
 fn mac(secret: &str, job: &JobId, expires_at_seconds: u64) -> Option<String> {
-    let mut mac = Hmac::<Sha256>::new_from_slice(secret.as_bytes()).ok()?;
     // Nothing else that is signed begins so: an idempotency key's text begins with a length of eight bytes.
-    mac.update(b"read-token");
-    mac.update(job.to_string().as_bytes());
-    mac.update(&expires_at_seconds.to_be_bytes());
-    let digest = mac.finalize().into_bytes();
-    Some(digest.iter().take(16).fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    }))
+    let (job, expires_at) = (job.to_string(), expires_at_seconds.to_be_bytes());
+    id::mac(secret.as_bytes(), &[b"read-token", job.as_bytes(), &expires_at]).ok().map(|mac| format!("{mac:032x}"))
 }
 
 const PREFIX: &str = "rt_";

@@ -28,14 +28,21 @@ impl JobId {
     /// # Errors
     /// If the secret cannot be a key, which HMAC rules out; passed on rather than assumed.
     pub fn for_key(secret: &[u8], client: &str, key: &str) -> Result<Self, hmac::digest::InvalidLength> {
-        let mut mac = Hmac::<Sha256>::new_from_slice(secret)?;
         // The length keeps («a», «bc») and («ab», «c») apart.
-        mac.update(&u64::try_from(client.len()).unwrap_or(u64::MAX).to_be_bytes());
-        mac.update(client.as_bytes());
-        mac.update(key.as_bytes());
-        let digest = mac.finalize().into_bytes();
-        Ok(Self(digest.iter().take(16).fold(0, |bits, byte| (bits << 8) | u128::from(*byte))))
+        let length = u64::try_from(client.len()).unwrap_or(u64::MAX).to_be_bytes();
+        mac(secret, &[&length, client.as_bytes(), key.as_bytes()]).map(Self)
     }
+}
+
+/// The first 128 bits of the HMAC-SHA-256 of `parts`, one after the other.
+///
+/// # Errors
+/// If the secret cannot be a key, which HMAC rules out; passed on rather than assumed.
+pub fn mac(secret: &[u8], parts: &[&[u8]]) -> Result<u128, hmac::digest::InvalidLength> {
+    let mut mac = Hmac::<Sha256>::new_from_slice(secret)?;
+    parts.iter().for_each(|part| mac.update(part));
+    let digest = mac.finalize().into_bytes();
+    Ok(digest.iter().take(16).fold(0, |bits, byte| (bits << 8) | u128::from(*byte)))
 }
 
 impl fmt::Display for JobId {

@@ -86,8 +86,10 @@ fn a_consumer_whose_claim_is_void_is_told_so() {
     assert_eq!(record.state, State::Cancelled);
 }
 
+type Way = fn(&mut Record, Token);
+
 /// The ways in which a job goes on though nobody has said that its call broke off: the message was lost, or its sender.
-const SILENT_WAYS: [(&str, fn(&mut Record, Token)); 4] = [
+const SILENT_WAYS: [(&str, Way); 4] = [
     ("the next call", |record, token| {
         record.begin(token, "m".into(), T0, &TIMING);
     }),
