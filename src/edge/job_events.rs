@@ -10,7 +10,6 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use futures_channel::oneshot;
 use futures_util::stream;
 use worker::{Headers, Response, Result};
 
@@ -133,7 +132,6 @@ impl Watcher {
             if self.is_over {
                 return None;
             }
-            let (watcher, changed) = oneshot::channel();
             let news = match self.news() {
                 Ok(news) => news,
                 Err(error) => {
@@ -151,7 +149,7 @@ impl Watcher {
             if now >= silent_until {
                 return Some(events::HEARTBEAT.to_owned());
             }
-            self.inner.watchers.borrow_mut().push(watcher);
+            let changed = self.inner.next_change();
             let patience = self.until.min(silent_until).after(now);
             clock::within(self.wording_changes_in(now).map_or(patience, |change| patience.min(change)), changed).await;
             silent_until = silent_until.min(clock::now() + heartbeat);

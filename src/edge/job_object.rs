@@ -35,7 +35,7 @@ pub(super) struct Inner {
     env: Env,
     pub(super) storage: JobStorage,
     /// Readers that wait for the next change.
-    pub(super) watchers: RefCell<Vec<oneshot::Sender<()>>>,
+    watchers: RefCell<Vec<oneshot::Sender<()>>>,
     /// How many streams of events there are.
     pub(super) watching: Cell<u32>,
     pub(super) draft: RefCell<Draft>,
@@ -127,6 +127,7 @@ impl Inner {
     fn begin(&self, body: &[u8], timing: &Timing) -> Result<Response> {
         let Begin { token, model } = wire::decode(body)?;
         let begun = self.change(|record| record.begin(token, model, clock::now(), timing))?;
+        self.draft.take();
         let mut request = Vec::new();
         if begun == Begun::Go {
             self.storage.read_request(&mut request)?;
@@ -211,8 +212,7 @@ impl Inner {
             if now >= until || question.is_answered_by(&tag, record.state.wants_reader()) {
                 return json(&Some(self.publish(&record)?));
             }
-            let (watcher, changed) = oneshot::channel();
-            self.watchers.borrow_mut().push(watcher);
+            let changed = self.next_change();
             // A message that changes with time alone is news that nobody brings.
             let left = until.after(now);
             let patience = status::wording_changes_in(&record, long_wait, now).map_or(left, |change| left.min(change));
@@ -270,6 +270,15 @@ impl Inner {
         self.set_alarm().await;
         let inner = self.clone();
         self.state.wait_until(async move { inner.do_effects().await });
+    }
+
+    /// Resolves with the next change.
+    pub(super) fn next_change(&self) -> oneshot::Receiver<()> {
+        let (watcher, changed) = oneshot::channel();
+        let mut watchers = self.watchers.borrow_mut();
+        watchers.retain(|watcher| !watcher.is_canceled());
+        watchers.push(watcher);
+        changed
     }
 
     fn wake_watchers(&self) {
@@ -371,7 +380,9 @@ impl Inner {
     async fn erase(&self) -> std::result::Result<(), String> {
         let storage = self.state.storage();
         storage.delete_alarm().await.map_err(|error| error.to_string())?;
-        storage.delete_all().await.map_err(|error| error.to_string())
+        storage.delete_all().await.map_err(|error| error.to_string())?;
+        self.storage.forget();
+        Ok(())
     }
 }
 

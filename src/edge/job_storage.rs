@@ -15,12 +15,13 @@ use crate::json;
 /// The tables of one job.
 pub(super) struct JobStorage {
     sql: SqlStorage,
-    has_journal: Cell<bool>,
+    /// Whether there is a journal, once that is known.
+    has_journal: Cell<Option<bool>>,
 }
 
 impl JobStorage {
     pub(super) const fn new(sql: SqlStorage) -> Self {
-        Self { sql, has_journal: Cell::new(false) }
+        Self { sql, has_journal: Cell::new(None) }
     }
 
     /// The record, if the job exists.
@@ -84,11 +85,17 @@ impl JobStorage {
 
     /// Whether there is a journal: whether anybody has ever watched.
     pub(super) fn journal_is_open(&self) -> Result<bool> {
-        if !self.has_journal.get() {
-            let exists = self.rows("SELECT name FROM sqlite_master WHERE type = 'table' AND name = 'journal'")?;
-            self.has_journal.set(!exists.is_empty());
+        if let Some(known) = self.has_journal.get() {
+            return Ok(known);
         }
-        Ok(self.has_journal.get())
+        let exists = !self.rows("SELECT name FROM sqlite_master WHERE type = 'table' AND name = 'journal'")?.is_empty();
+        self.has_journal.set(Some(exists));
+        Ok(exists)
+    }
+
+    /// Everything has been deleted.
+    pub(super) fn forget(&self) {
+        self.has_journal.set(None);
     }
 
     /// Begins the journal.
@@ -97,6 +104,7 @@ impl JobStorage {
             // The numbers of entries that are gone are never given again.
             let table = "CREATE TABLE journal (entry INTEGER PRIMARY KEY AUTOINCREMENT, is_status INTEGER, json TEXT)";
             self.sql.exec(table, None)?;
+            self.has_journal.set(Some(true));
         }
         Ok(())
     }
