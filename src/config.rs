@@ -160,7 +160,7 @@ json::object!(only default SyncSettings { max_wait_seconds });
 /// Live events.
 #[derive(Clone, Copy, Debug)]
 pub struct EventSettings {
-    /// How long a stream may be silent before it shows that it lives. 1–60 s, default 15.
+    /// How long a stream may be silent before it shows that it lives. 1–30 s (clients take more for a dead line), default 15.
     pub heartbeat_seconds: u64,
     /// How long it lives; its reader goes on with another one. 1–3,600 s, default 300.
     pub life_seconds: u64,
@@ -403,7 +403,7 @@ impl Policy {
             ("deferral.answer_seconds", self.deferral.answer_seconds, 1, 86_400),
             ("deferral.at_least_seconds", self.deferral.at_least_seconds, 0, 86_400),
             ("sync.max_wait_seconds", self.sync.max_wait_seconds, 0, 600),
-            ("events.heartbeat_seconds", self.events.heartbeat_seconds, 1, 60),
+            ("events.heartbeat_seconds", self.events.heartbeat_seconds, 1, 30),
             ("events.life_seconds", self.events.life_seconds, 1, 3_600),
         ];
         let mut faults: Vec<Fault> = ranges
