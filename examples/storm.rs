@@ -11,7 +11,7 @@ use lexopt::prelude::*;
 use simulation::report::{OURS, Row, checks, table};
 use simulation::rivals::NAMES;
 use simulation::scenario::Scenario;
-use simulation::{docs, plot, run};
+use simulation::{callers, docs, plot, run};
 
 /// A line of output. Whoever has stopped reading, as `head` does, has seen enough.
 macro_rules! say {
@@ -28,7 +28,7 @@ Runs retry policies through storms: a seeded simulation of jobs, queues and an u
   cargo run --release --example storm -- [options]
 
   --scenario NAME|FILE.toml   one storm; may be given again (all that take seconds, if it is not)
-  --policy NAME               one policy; may be given again (all, if it is not)
+  --policy NAME               one policy; may be given again (all that the storm is about, if it is not)
   --seed N                    another storm of the same kind (1)
   --json FILE                 writes an array with one object for each scenario and policy; - is the standard output
   --svg DIR                   draws the queue, the calls, and bars for the policies
@@ -94,9 +94,6 @@ fn arguments() -> Result<Option<Arguments>, String> {
     if arguments.scenarios.is_empty() {
         arguments.scenarios = Scenario::all().into_iter().filter(|scenario| !scenario.only_by_name).collect();
     }
-    if arguments.policies.is_empty() {
-        arguments.policies = NAMES.to_vec();
-    }
     Ok(Some(arguments))
 }
 
@@ -128,6 +125,9 @@ fn storm(arguments: Arguments) -> Result<bool, String> {
         let load = rows.first().map(|row| row.load).unwrap_or_default();
         say!("{} ({}), {} jobs, load {load:.2}", scenario.title, scenario.name, jobs(rows));
         say!("{}", table(rows));
+        if let Some(users) = callers::table(rows) {
+            say!("{users}");
+        }
         for check in checks {
             let verdict = match check.kept {
                 Some(true) => "ok",

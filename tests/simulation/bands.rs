@@ -7,8 +7,18 @@ use super::simulation::run;
 use super::simulation::scenario::Scenario;
 
 /// The bands that hold whatever the size.
-const SIZELESS: [&str; 7] =
-    ["exposure", "stalled_share", "lost", "duplicates", "extra_probes", "open_share", "shut_after_s"];
+const SIZELESS: [&str; 10] = [
+    "exposure",
+    "stalled_share",
+    "lost",
+    "duplicates",
+    "extra_probes",
+    "open_share",
+    "shut_after_s",
+    "avoidable_exposure",
+    "calls_after_output",
+    "most_line_calls",
+];
 
 fn broken(scenario: Scenario, seed: u64, bands: Option<&[&str]>) -> Vec<String> {
     let rows = run::all(std::slice::from_ref(&scenario), &[OURS, "oracle"], seed).unwrap();
@@ -34,7 +44,7 @@ fn our_policy_stays_in_all_bands_of_the_median_outage() {
     assert!(broken.is_empty(), "{}", broken.join("\n"));
 }
 
-const SMALL: [&str; 9] = [
+const SMALL: [&str; 12] = [
     "brown-out",
     "outage-10m",
     "outage-46m",
@@ -44,6 +54,9 @@ const SMALL: [&str; 9] = [
     "lone-job",
     "flapping",
     "calm",
+    "calls-outage-46m",
+    "calls-brown-out",
+    "calls-mixed",
 ];
 
 /// A band that nothing can break is none: the judge itself, with a rival in our place.

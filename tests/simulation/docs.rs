@@ -3,8 +3,9 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
+use super::callers;
 use super::plot;
-use super::report::{COLUMNS, METRICS, OURS, Row, cells, checks};
+use super::report::{COLUMNS, OURS, Row, cells, checks, metrics};
 use super::scenario::Scenario;
 
 /// A scenario with its rows.
@@ -15,8 +16,14 @@ pub(crate) fn write(directory: &Path, shown: &[Shown<'_>], seed: u64) -> Result<
     let pictures = directory.join("storm");
     std::fs::create_dir_all(&pictures).map_err(|error| format!("{}: {error}", pictures.display()))?;
     let mut page = String::from(INTRODUCTION);
-    at_a_glance(&mut page, shown);
-    near_the_limit(&mut page, shown);
+    let (waited_for, submitted): (Vec<Shown<'_>>, Vec<Shown<'_>>) =
+        shown.iter().partition(|(scenario, _)| scenario.calls.is_some());
+    at_a_glance(&mut page, &submitted, JOBS_AT_A_GLANCE);
+    near_the_limit(&mut page, &submitted);
+    if !waited_for.is_empty() {
+        page.push_str(CALLERS_EXPLAINED);
+        at_a_glance(&mut page, &waited_for, CALLERS_AT_A_GLANCE);
+    }
     not_kept(&mut page, shown);
     let _ = writeln!(page, "\n## Each storm\n\n{COLUMNS_EXPLAINED}");
     for (scenario, rows) in shown {
@@ -27,7 +34,7 @@ pub(crate) fn write(directory: &Path, shown: &[Shown<'_>], seed: u64) -> Result<
         "\n## The figures\n\nWhat a band can be about, and a member of each object that `--json` writes.\n\n",
     );
     page.push_str("| figure | what it is |\n| --- | --- |\n");
-    for (name, what) in METRICS {
+    for (name, what) in metrics() {
         let _ = writeln!(page, "| `{name}` | {what} |");
     }
     let _ =
@@ -35,24 +42,39 @@ pub(crate) fn write(directory: &Path, shown: &[Shown<'_>], seed: u64) -> Result<
     std::fs::write(directory.join("storm.md"), page).map_err(|error| error.to_string())
 }
 
-/// Every policy in every storm: who got no answer, and what an answer cost.
-fn at_a_glance(page: &mut String, shown: &[Shown<'_>]) {
-    type Cell = fn(&Row) -> String;
-    let tables: [(&str, Cell); 2] = [
-        ("Jobs without an answer, in percent: failed, or lost. The oracle loses none.", |row| {
-            percent(f64::from(row.failed + row.lost) / f64::from(row.jobs.max(1)))
-        }),
-        ("Upstream calls for each job that was answered. 1.00 is the least.", |row| number(row.calls_per_done, 2)),
-    ];
-    page.push_str("\n## At a glance\n");
+/// A caption, and what a cell says.
+type Glance = (&'static str, fn(&Row) -> String);
+
+/// Who got no answer, and what an answer cost.
+const JOBS_AT_A_GLANCE: &[Glance] = &[
+    ("## At a glance\n\nJobs without an answer, in percent: failed, or lost. The oracle loses none.", |row| {
+        percent(f64::from(row.failed + row.lost) / f64::from(row.jobs.max(1)))
+    }),
+    ("Upstream calls for each job that was answered. 1.00 is the least.", |row| number(row.calls_per_done, 2)),
+];
+
+/// The same of users who wait, and who had the answer while they did.
+const CALLERS_AT_A_GLANCE: &[Glance] = &[
+    ("Users who were exposed, in percent.", |row| number(row.callers.as_ref().map(|it| it.user_exposure * 100.0), 2)),
+    (
+        "Users who were answered within their patience, in percent. Who has failed the others has room for those who come; the oracle serves first who has waited longest.",
+        |row| number(row.callers.as_ref().map(|it| it.in_patience_share * 100.0), 1),
+    ),
+    ("Upstream calls for each of them that was answered.", |row| {
+        number(row.callers.as_ref().and_then(|it| it.calls_per_answer), 2)
+    }),
+];
+
+/// Every policy in every storm.
+fn at_a_glance(page: &mut String, shown: &[Shown<'_>], tables: &[Glance]) {
     for (caption, cell) in tables {
         let Some((_, first)) = shown.first() else { return };
-        let policies: Vec<&str> = first.iter().map(|row| row.policy.as_str()).filter(|name| *name != ORACLE).collect();
+        let is_shown = |row: &&Row| row.policy != ORACLE || row.callers.is_some();
+        let policies: Vec<&str> = first.iter().filter(is_shown).map(|row| row.policy.as_str()).collect();
         let _ = writeln!(page, "\n{caption}\n\n| storm | {} |", policies.join(" | "));
         let _ = writeln!(page, "| --- |{}", " ---: |".repeat(policies.len()));
         for (scenario, rows) in shown {
-            let cells: Vec<String> =
-                rows.iter().filter(|row| row.policy != ORACLE).map(|row| emphasised(row, cell(row))).collect();
+            let cells: Vec<String> = rows.iter().filter(is_shown).map(|row| emphasised(row, cell(row))).collect();
             let _ = writeln!(page, "| {} | {} |", link(scenario), cells.join(" | "));
         }
     }
@@ -111,6 +133,14 @@ fn section(page: &mut String, scenario: &Scenario, rows: &[Row], drawn: &[String
         let _ = writeln!(page, "| {} |", cells(row).map(|cell| emphasised(row, cell)).join(" | "));
     }
     page.push('\n');
+    if scenario.calls.is_some() {
+        let _ = writeln!(page, "Its users who wait:\n\n| {} |", callers::COLUMNS.join(" | "));
+        let _ = writeln!(page, "| --- |{}", " ---: |".repeat(callers::COLUMNS.len() - 1));
+        for (row, cells) in rows.iter().filter_map(|row| Some((row, callers::cells(row)?))) {
+            let _ = writeln!(page, "| {} |", cells.map(|cell| emphasised(row, cell)).join(" | "));
+        }
+        page.push('\n');
+    }
     for name in drawn {
         let _ = writeln!(page, "![{}](storm/{name})\n", scenario.title);
     }
@@ -182,6 +212,7 @@ are your own numbers.
 | `qstash` | A message service: five retries, after 12 s, 2.5 min, 30 min, 6 h and 24 h. |
 | `oracle` | No rival but the limit: it knows the capacity at every moment, and makes no call that fails. |
 | `spillway` | This Worker, with its defaults. |
+| `spillway-never`, `spillway-auto` | The same, where users wait for their answer, without the queue behind the line, and with a receipt in place of a held line: [users who wait](#users-who-wait). |
 
 ## Run it
 
@@ -224,6 +255,22 @@ exposure = { max = 0 }
 done_p95_s = { max = 3600 }
 ```
 
+Users who wait for their answer are a table of their own, beside the jobs or in their place:
+
+```toml
+[calls]
+per_minute = 40
+priorities = { high = 100 } # spillway-priority
+patience_seconds = 20 # spillway-max-wait; left out: the deployment's own
+handoff = \"wait\" # spillway-handoff, of the policy `spillway`
+isolates = 8 # each with its own view of the gates
+
+[[calls.kind]] # spillway-kind
+name = \"default\"
+share = 100
+fallback = false
+```
+
 ```sh
 cargo run --release --example storm -- --scenario my-monday.toml --policy spillway --policy sdk --policy oracle --json storm.json
 ```
@@ -233,6 +280,31 @@ cargo run --release --example storm -- --scenario my-monday.toml --policy spillw
 **In CI** the same line is a test without a key: it ends with status 1 if `spillway` leaves a band, your own or one of those that
 hold in every storm (`common-bands.toml`), and with 2 if the file is wrong. `storm.json` has an object for each policy, times in
 seconds, shares from 0 to 1.
+";
+
+const CALLERS_EXPLAINED: &str = "
+## Users who wait
+
+Storms whose name begins with `calls` have users who wait for their answer: their app calls Claude in the middle of a request, with
+an official SDK. The other policies here are those that such an app could have; ours is the synchronous path, `POST
+/v1/messages`, by what the caller wants where there is no answer now (`spillway-handoff`):
+
+| policy | what becomes of a call that cannot be answered now |
+| --- | --- |
+| `spillway` | `wait`, the default: it becomes a job, and the line is held for 10 s (`sync.max_wait_seconds`). If the answer is there by then it is as if nothing had been; if not, the SDK raises its overloaded error, once, with the job's name and the word that the draft is saved. |
+| `spillway-auto` | `auto`: it becomes a job, and the caller has a receipt at once. |
+| `spillway-never` | `never`: the caller has the error. What is left is the second try, the smaller model, and the gate that spares the calls. |
+
+- **Exposed** is who was shown an error, half an answer, or the word that the answer comes later where it never came. Who was told so
+  and had it is not exposed: a job that was handed over and did not end done counts, one that did does not. How many were told
+  so stands beside it (*told later*), and how many had their answer within their patience: nobody is answered while the model is
+  gone.
+- **Broken off** is the floor of exposure: an answer that breaks off after its first content has been seen, and no policy can try it
+  again without showing the user two answers. `sdk` and ours pass content on as it comes, and have such users; the others are
+  given the benefit of the doubt, that nobody sees an answer before it is whole.
+- **The SDK retries**, in front of ours as without it: twice. *Most calls* is the most upstream calls for one user while the line was
+  held, and shows that the SDK's retries and ours do not multiply.
+- Each of eight isolates looks at the gates through its own view, a second old at most.
 ";
 
 const LIMIT_EXPLAINED: &str = "
@@ -258,5 +330,15 @@ const COLUMNS_EXPLAINED: &str = "\
 | 529 % | Share of 529s in the calls that were begun meanwhile. |
 | dwell, held | Seconds from submission to the first call that came to content; jobs that were held are counted apart. |
 | done p50, p95 | Seconds from submission to the answer, of jobs that have one and were not put off. |
+
+Where users wait, jobs are their calls, too, and there is a table of them alone:
+
+| column | what it says |
+| --- | --- |
+| exposed, of them broken off | Share of the users who were exposed; share of them all whose answer broke off after its first content. |
+| in patience | Share of those whose answer began on their line, or was there as a job's, within their patience, and came whole. |
+| handed over, told later | Share of those whose call became a job; whose line ended with the word that the answer comes later. |
+| content, later | Seconds from the call to the first content, of users answered on the line; to the answer, of those told that it comes later. |
+| calls/answer, most calls | Upstream calls for each user who was answered; the most for one user while the line was held. |
 
 In the pictures the time of the trouble is shaded.";

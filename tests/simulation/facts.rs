@@ -58,6 +58,8 @@ pub(crate) struct GateFacts {
     /// How long a breaker that was open when the last trouble ended stayed so.
     pub(crate) shut_after: Option<Ms>,
     pub(crate) deliveries: u32,
+    /// Calls of the synchronous path on a view that was no longer true.
+    pub(crate) stale_calls: u32,
 }
 
 impl Facts {

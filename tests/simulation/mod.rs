@@ -6,8 +6,9 @@
 //! | `world` | The clock, the events, the users, and the tasks that a policy is made of. |
 //! | `claude`, `weather` | The upstream: capacity, latency, refusals; and how those change over time. |
 //! | `queues` | Cloudflare Queues. |
-//! | `spillway` | Our policy: the one file that knows the crate. It drives what the Worker runs, and decides nothing. |
+//! | `spillway`, `spillway/messages` | Our policy: all that knows the crate. It drives what the Worker runs, and decides nothing. |
 //! | `rivals` | The other policies, and the oracle that knows what nobody can. |
+//! | `callers` | Users who wait for their answer: who they are, and what came of them. |
 //! | `scenario` | Storms, as files: parameters, bands, and a paragraph of why. |
 //! | `report`, `plot` | What came of it. |
 //!
@@ -16,6 +17,7 @@
 #![allow(dead_code, reason = "the example and the tests each use a part")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a tool may stop")]
 
+pub(crate) mod callers;
 pub(crate) mod claude;
 pub(crate) mod docs;
 pub(crate) mod facts;

@@ -16,7 +16,7 @@ pub(crate) fn draw(directory: &Path, scenario: &Scenario, rows: &[Row]) -> Resul
     drawn.push(name);
     if rows.len() > 1 {
         let name = format!("{}-bars.svg", scenario.name);
-        bars(&directory.join(&name), rows).map_err(|error| error.to_string())?;
+        bars(&directory.join(&name), scenario, rows).map_err(|error| error.to_string())?;
         drawn.push(name);
     }
     Ok(drawn)
@@ -83,15 +83,21 @@ fn over_time(path: &Path, scenario: &Scenario, rows: &[Row]) -> Outcome {
     Ok(())
 }
 
-fn bars(path: &Path, rows: &[Row]) -> Outcome {
+fn bars(path: &Path, scenario: &Scenario, rows: &[Row]) -> Outcome {
     let height = 40 + 24 * u32::try_from(rows.len())?;
     let root = SVGBackend::new(path, (960, height)).into_drawing_area();
     root.fill(&WHITE)?;
-    let figures: [(&str, Figure); 3] = [
+    let of_jobs: [(&str, Figure); 3] = [
         ("calls per finished job", |row| row.calls_per_done.unwrap_or_default()),
         ("jobs without an answer, %", |row| f64::from(row.failed + row.lost) / f64::from(row.jobs.max(1)) * 100.0),
         ("time to the answer, p95, minutes", |row| row.done_p95_s.unwrap_or_default() / 60.0),
     ];
+    let of_callers: [(&str, Figure); 3] = [
+        ("calls per answered user", |row| row.callers.as_ref().and_then(|it| it.calls_per_answer).unwrap_or_default()),
+        ("users who were exposed, %", |row| row.callers.as_ref().map_or(0.0, |it| it.user_exposure * 100.0)),
+        ("answered within patience, %", |row| row.callers.as_ref().map_or(0.0, |it| it.in_patience_share * 100.0)),
+    ];
+    let figures = if scenario.calls.is_some() { of_callers } else { of_jobs };
     for (area, (caption, figure)) in root.split_evenly((1, 3)).iter().zip(figures) {
         area.titled(caption, ("sans-serif", 14))?;
         let highest = rows.iter().map(figure).fold(f64::MIN_POSITIVE, f64::max);
@@ -111,6 +117,8 @@ fn bars(path: &Path, rows: &[Row]) -> Outcome {
 fn colour(policy: &str) -> RGBColor {
     match policy {
         OURS => RGBColor(0, 90, 200),
+        "spillway-never" => RGBColor(120, 170, 240),
+        "spillway-auto" => RGBColor(60, 130, 220),
         "oracle" => RGBColor(0, 140, 70),
         "article-a" | "article-a-counted" => RGBColor(230, 120, 0),
         "article-b" => RGBColor(190, 30, 60),
@@ -120,5 +128,5 @@ fn colour(policy: &str) -> RGBColor {
 }
 
 /// Lines that can be told apart; the bars have everyone.
-const SHOWN: [&str; 5] = [OURS, "oracle", "article-a", "article-b", "sdk"];
+const SHOWN: [&str; 6] = [OURS, "spillway-never", "oracle", "article-a", "article-b", "sdk"];
 const SHADE: RGBColor = RGBColor(250, 225, 225);

@@ -3,6 +3,7 @@
 use serde::Serialize;
 use serde_json::Value;
 
+use super::callers;
 use super::claude::Model;
 use super::facts::{Drain, Facts, Point};
 use super::scenario::Scenario;
@@ -10,7 +11,11 @@ use super::weather::{Phase, Weather};
 use super::world::{End, Job, Ms, PRIORITIES, Priority, SECOND};
 
 /// Every figure that a band can be about, and what it is.
-pub(crate) const METRICS: &[(&str, &str)] = &[
+pub(crate) fn metrics() -> impl Iterator<Item = (&'static str, &'static str)> {
+    METRICS.iter().chain(callers::METRICS).copied()
+}
+
+const METRICS: &[(&str, &str)] = &[
     ("jobs", "Jobs that were submitted."),
     ("done", "Jobs with an answer."),
     ("failed", "Jobs whose user was told that there is none."),
@@ -117,6 +122,9 @@ pub(crate) struct Row {
     pub(crate) deliveries_per_job: Option<f64>,
     pub(crate) dominated_by: Option<u32>,
     pub(crate) most_consumers: usize,
+    /// Of the users who wait, if there are any.
+    #[serde(flatten)]
+    pub(crate) callers: Option<callers::Figures>,
     /// For the plots.
     #[serde(skip)]
     pub(crate) series: Vec<Point>,
@@ -127,6 +135,11 @@ pub(crate) struct Row {
 /// Our policy's name.
 pub(crate) const OURS: &str = "spillway";
 
+/// Whether it is ours, whatever its callers want.
+pub(crate) fn is_ours(policy: &str) -> bool {
+    policy.starts_with(OURS)
+}
+
 /// What a world is judged by, once it has ended.
 pub(crate) struct Ended<'a> {
     pub(crate) scenario: &'a Scenario,
@@ -135,11 +148,13 @@ pub(crate) struct Ended<'a> {
     pub(crate) jobs: &'a [Job],
     pub(crate) facts: &'a Facts,
     pub(crate) most_consumers: usize,
+    /// Of each user who waits.
+    pub(crate) patience: Ms,
 }
 
 impl Row {
     pub(crate) fn new(ended: &Ended<'_>) -> Self {
-        let Ended { scenario, policy, seed, jobs, facts, most_consumers } = *ended;
+        let Ended { scenario, policy, seed, jobs, facts, most_consumers, patience } = *ended;
         let count = |of: fn(&Job) -> bool| u32::try_from(jobs.iter().filter(|job| of(job)).count()).unwrap();
         let done = count(|job| job.end == End::Done);
         let calls: u32 = facts.calls.iter().sum();
@@ -154,7 +169,7 @@ impl Row {
             let done = jobs.iter().filter(|job| job.end == End::Done && of(job));
             quantile(done.map(|job| job.ended_at - job.at).collect(), percent)
         };
-        let ours = policy == OURS;
+        let ours = is_ours(policy);
         let gate = &facts.gate;
         let law = jobs.len() as u32 + gate.in_flight_at_trips + gate.calls_to_trips + gate.probes;
         Self {
@@ -215,6 +230,7 @@ impl Row {
             deliveries_per_job: ours.then(|| round(f64::from(gate.deliveries) / jobs.len().max(1) as f64)),
             dominated_by: None,
             most_consumers,
+            callers: callers::Figures::new(jobs, patience, facts.gate.stale_calls),
             series: facts.series.clone(),
             every: facts.sample_every(),
         }
@@ -241,8 +257,7 @@ impl Row {
 pub(crate) fn compare(scenario: &Scenario, open_seconds: f64, rows: &mut [Row]) {
     let of = |name: &str| rows.iter().find(|row| row.policy == name).cloned();
     let (oracle, article_b) = (of("oracle"), of("article-b"));
-    let rivals: Vec<Row> =
-        rows.iter().filter(|row| !["oracle", OURS].contains(&row.policy.as_str())).cloned().collect();
+    let rivals: Vec<Row> = rows.iter().filter(|row| row.policy != "oracle" && !is_ours(&row.policy)).cloned().collect();
     for row in rows {
         if let (Some(own), Some(best)) = (row.drain_s, oracle.as_ref().and_then(|oracle| oracle.drain_s)) {
             row.drain_vs_oracle = (best > 0.0).then(|| round(own / best));
@@ -325,11 +340,11 @@ fn seconds(ms: Ms) -> f64 {
     ms as f64 / SECOND as f64
 }
 
-fn share(part: u32, whole: usize) -> f64 {
+pub(crate) fn share(part: u32, whole: usize) -> f64 {
     round(f64::from(part) / whole.max(1) as f64)
 }
 
-fn round(value: f64) -> f64 {
+pub(crate) fn round(value: f64) -> f64 {
     (value * 10_000.0).round() / 10_000.0
 }
 
@@ -383,9 +398,14 @@ pub(crate) fn cells(row: &Row) -> [String; 16] {
 }
 
 pub(crate) fn table(rows: &[Row]) -> String {
-    let lines: Vec<[String; 16]> = std::iter::once(COLUMNS.map(str::to_owned)).chain(rows.iter().map(cells)).collect();
+    align(std::iter::once(COLUMNS.map(str::to_owned)).chain(rows.iter().map(cells)))
+}
+
+/// Lines of cells as a table, the first column to the left.
+pub(crate) fn align<const N: usize>(lines: impl Iterator<Item = [String; N]>) -> String {
+    let lines: Vec<[String; N]> = lines.collect();
     let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or_default();
-    let widths: Vec<usize> = (0..COLUMNS.len()).map(width).collect();
+    let widths: Vec<usize> = (0..N).map(width).collect();
     let mut table = String::new();
     for line in &lines {
         for (column, (cell, &width)) in line.iter().zip(&widths).enumerate() {

@@ -10,10 +10,11 @@ use std::rc::Rc;
 
 use super::claude::{Answer, Model, Stand};
 use super::queues::Delivery;
+use super::scenario::Scenario;
 use super::world::{End, HOUR, Job, JobIndex, MINUTE, Ms, Policy, Priority, SECOND, Sim, Task, Work, World};
 
 /// Every rival's name, and the oracle's, in the order of the tables.
-pub(crate) const NAMES: [&str; 10] = [
+pub(crate) const NAMES: [&str; 12] = [
     "article-a",
     "article-a-counted",
     "article-b",
@@ -23,8 +24,19 @@ pub(crate) const NAMES: [&str; 10] = [
     "litellm",
     "qstash",
     "oracle",
+    "spillway-never",
+    "spillway-auto",
     "spillway",
 ];
+
+/// Those that are run if nobody names one. Ours by what its callers want, where there are callers; and there, of the others, those
+/// that hold a line: an app that wants its answer now has neither a queue nor a service that comes back after hours.
+pub(crate) fn of(scenario: &Scenario) -> Vec<&'static str> {
+    let comes_back = ["article-a", "article-a-counted", "qstash"];
+    let by_handoff = ["spillway-never", "spillway-auto"];
+    let left_out: &[&str] = if scenario.calls.is_some() { &comes_back } else { &by_handoff };
+    NAMES.into_iter().filter(|name| !left_out.contains(name)).collect()
+}
 
 /// A rival by its name.
 pub(crate) fn find(name: &str) -> Option<Box<dyn Policy>> {
@@ -33,7 +45,7 @@ pub(crate) fn find(name: &str) -> Option<Box<dyn Policy>> {
         "article-a-counted" => Box::new(ArticleA::new("article-a-counted", true)),
         "article-b" => Box::new(ArticleB::default()),
         "exponential" => Box::new(InProcess { name: "exponential", waits: EXPONENTIAL, rule: Rule::Table }),
-        "sdk" => Box::new(InProcess { name: "sdk", waits: &[500, 1_000], rule: Rule::Sdk }),
+        "sdk" => Box::new(InProcess { name: "sdk", waits: SDK, rule: Rule::Sdk }),
         "portkey" => Box::new(InProcess { name: "portkey", waits: PORTKEY, rule: Rule::Table }),
         "litellm" => Box::new(LiteLlm::default()),
         "qstash" => Box::new(InProcess { name: "qstash", waits: QSTASH, rule: Rule::Table }),
@@ -42,6 +54,8 @@ pub(crate) fn find(name: &str) -> Option<Box<dyn Policy>> {
     })
 }
 
+/// The official SDK: two retries, half a second and a second apart.
+pub(crate) const SDK: &[Ms] = &[500, 1_000];
 /// Five calls, 1, 2, 4 and 8 s apart, without jitter.
 const EXPONENTIAL: &[Ms] = &[1_000, 2_000, 4_000, 8_000];
 /// Portkey: up to five retries, 1, 2, 4, 8 and 16 s apart, without jitter.
@@ -86,9 +100,8 @@ impl Policy for InProcess {
                     Answer::RateLimited { retry_after_seconds } => Some(Ms::from(retry_after_seconds) * SECOND),
                     _ => None,
                 };
-                let wait = match (rule, asked.filter(|ms| *ms <= MINUTE)) {
-                    (Rule::Sdk, Some(asked)) => asked,
-                    (Rule::Sdk, None) => wait - task.world().rng.u64(0..=wait / 4),
+                let wait = match (rule, asked) {
+                    (Rule::Sdk, asked) => sdk_wait(wait, asked, &mut task.world()),
                     (Rule::Table, _) => wait,
                 };
                 task.sleep(wait).await;
@@ -96,6 +109,11 @@ impl Policy for InProcess {
             task.world().finish(job, End::Failed);
         })
     }
+}
+
+/// How long the official SDK waits: less up to a quarter, or as long as it is asked to, up to a minute.
+pub(crate) fn sdk_wait(wait: Ms, asked: Option<Ms>, world: &mut World) -> Ms {
+    asked.filter(|ms| *ms <= MINUTE).unwrap_or_else(|| wait - world.rng.u64(0..=wait / 4))
 }
 
 /// LiteLLM's router with one deployment: two retries; a failure cools the deployment down for 5 s, for everyone.

@@ -8,6 +8,7 @@ use std::path::Path;
 
 use serde::Deserialize;
 
+use super::callers::{Caller, Calls};
 use super::claude::{ModelLaw, service};
 use super::queues::QueueLaw;
 use super::weather::Phase;
@@ -34,7 +35,11 @@ pub(crate) struct Scenario {
     /// Whether it is left out unless it is asked for by name.
     #[serde(default)]
     pub(crate) only_by_name: bool,
+    /// Left out, nobody submits any.
+    #[serde(default)]
     pub(crate) jobs: Jobs,
+    /// Users who wait for their answer, beside the jobs.
+    pub(crate) calls: Option<Calls>,
     #[serde(default)]
     pub(crate) primary: ModelLaw,
     #[serde(default = "fallback")]
@@ -76,6 +81,22 @@ pub(crate) struct Jobs {
     pub(crate) deadline_seconds: Option<u64>,
     /// What users answer when they are asked whether their job may wait; none: they say nothing, which is a yes.
     pub(crate) accept_deferral: Option<bool>,
+}
+
+impl Default for Jobs {
+    fn default() -> Self {
+        Self {
+            per_minute: 0.0,
+            even: false,
+            bursts: Vec::new(),
+            priorities: medium(),
+            kinds: Vec::new(),
+            input_tokens: input_tokens(),
+            output_tokens: output_tokens(),
+            deadline_seconds: None,
+            accept_deferral: None,
+        }
+    }
 }
 
 /// Many at once.
@@ -126,15 +147,15 @@ fn empty_object() -> String {
     "{}".into()
 }
 
-fn medium() -> BTreeMap<String, f64> {
+pub(crate) fn medium() -> BTreeMap<String, f64> {
     BTreeMap::from([("medium".into(), 100.0)])
 }
 
-const fn input_tokens() -> [f64; 2] {
+pub(crate) const fn input_tokens() -> [f64; 2] {
     [800.0, 0.6]
 }
 
-const fn output_tokens() -> [f64; 2] {
+pub(crate) const fn output_tokens() -> [f64; 2] {
     [300.0, 0.6]
 }
 
@@ -171,14 +192,15 @@ impl Scenario {
 
     fn validate(&self) -> Result<(), String> {
         let check = |right: bool, what: &str| if right { Ok(()) } else { Err(what.to_owned()) };
-        check(!self.jobs.kinds.is_empty(), "jobs.kind: at least one is needed")?;
-        check(self.jobs.kinds.len() <= 100, "jobs.kind: a hundred are enough")?;
-        check(self.jobs.kinds.iter().all(|kind| kind.share >= 0.0), "jobs.kind: shares are not negative")?;
-        check(self.jobs.kinds.iter().any(|kind| kind.share > 0.0), "jobs.kind: one share has to be above 0")?;
-        check(self.jobs.priorities.values().any(|share| *share > 0.0), "jobs.priorities: one has to be above 0")?;
-        let known = |name: &String| ["high", "medium", "low"].contains(&name.as_str());
-        check(self.jobs.priorities.keys().all(known), "jobs.priorities: there are high, medium and low")?;
-        check(self.jobs.per_minute > 0.0 || !self.jobs.bursts.is_empty(), "jobs: per_minute or a burst is needed")?;
+        let submits = self.jobs.per_minute > 0.0 || !self.jobs.bursts.is_empty();
+        check(submits || self.calls.is_some(), "jobs: per_minute or a burst is needed")?;
+        if submits {
+            self.jobs.mix().check("jobs")?;
+        }
+        if let Some(calls) = &self.calls {
+            calls.check()?;
+            mix_of(calls).check("calls")?;
+        }
         check(
             self.minutes > 0.0 && self.minutes <= MOST_MINUTES,
             "minutes: must be above 0, and at most 43200 (30 days)",
@@ -186,10 +208,9 @@ impl Scenario {
         check((0.0..24.0).contains(&self.start_hour), "start_hour: must be from 0 to below 24")?;
         check((0.0..=720.0).contains(&self.patience_hours), "patience_hours: must be from 0 to 720")?;
         let bursts: f64 = self.jobs.bursts.iter().map(|burst| f64::from(burst.jobs)).sum();
-        let jobs = self.jobs.per_minute * self.minutes + bursts;
+        let calls = self.calls.as_ref().map_or(0.0, |calls| calls.per_minute);
+        let jobs = (self.jobs.per_minute + calls) * self.minutes + bursts;
         check(self.jobs.per_minute >= 0.0 && jobs <= MOST_JOBS, "jobs: must be from 0 to 5 million in all")?;
-        let named = |name: &String| self.jobs.kinds.iter().filter(|kind| kind.name == *name).count() == 1;
-        check(self.jobs.kinds.iter().all(|kind| named(&kind.name)), "jobs.kind: each name may come once")?;
         for (index, phase) in self.phases.iter().enumerate() {
             phase.check(self.minutes).map_err(|what| format!("phase {}: {what}", index + 1))?;
         }
@@ -201,8 +222,7 @@ impl Scenario {
         }
         check(self.queues.batch > 0 && self.queues.batch <= 100, "queues.batch: must be from 1 to 100")?;
         check(self.queues.max_consumers > 0, "queues.max_consumers: must be above 0")?;
-        let metrics = super::report::METRICS;
-        match self.bands.keys().find(|name| !metrics.iter().any(|(known, _)| known == name)) {
+        match self.bands.keys().find(|name| !super::report::metrics().any(|(known, _)| known == *name)) {
             Some(unknown) => Err(format!("bands.{unknown}: there is no such figure")),
             None => Ok(()),
         }
@@ -230,6 +250,7 @@ impl Scenario {
     /// The same storm, smaller: a share of the jobs, the capacity and the limits. For tests.
     pub(crate) fn shrunk(mut self, by: f64) -> Self {
         self.jobs.per_minute /= by;
+        self.calls.iter_mut().for_each(|calls| calls.per_minute /= by);
         for burst in &mut self.jobs.bursts {
             burst.jobs = (f64::from(burst.jobs) / by).ceil() as u32;
         }
@@ -241,50 +262,58 @@ impl Scenario {
         self
     }
 
-    /// Everyone's jobs, in the order of their submission.
+    /// Everyone's jobs and calls, in the order in which they come.
     pub(crate) fn jobs(&self, seed: u64) -> Vec<Job> {
         let mut rng = fastrand::Rng::with_seed(mix(seed, 0x0a11));
-        let mut times = Vec::new();
-        if self.jobs.per_minute > 0.0 {
-            let gap = MINUTE as f64 / self.jobs.per_minute;
-            let end = self.submissions_end() as f64;
-            let mut at = if self.jobs.even { gap / 2.0 } else { 0.0 };
-            loop {
-                at += if self.jobs.even { 0.0 } else { -gap * (1.0 - rng.f64()).ln() };
-                if at >= end {
-                    break;
-                }
-                times.push(at as Ms);
-                at += if self.jobs.even { gap } else { 0.0 };
-            }
-        }
+        let mut times = self.arrivals(self.jobs.per_minute, self.jobs.even, &mut rng);
         for burst in &self.jobs.bursts {
             let from = burst.at_minute * MINUTE as f64;
             let within = burst.within_seconds * SECOND as f64;
             times.extend((0..burst.jobs).map(|_| (from + within * rng.f64()) as Ms));
         }
         times.sort_unstable();
-        times.iter().enumerate().map(|(index, &at)| self.job(seed, index, at)).collect()
+        let own = |salt: u64, index: usize| fastrand::Rng::with_seed(mix(mix(seed, salt), index as u64));
+        let mix_of_jobs = self.jobs.mix();
+        let job = |(index, &at): (usize, &Ms)| mix_of_jobs.draw(at, &mut own(0x10b, index));
+        let mut jobs: Vec<Job> = times.iter().enumerate().map(job).collect();
+        if let Some(calls) = &self.calls {
+            let times = self.arrivals(calls.per_minute, false, &mut fastrand::Rng::with_seed(mix(seed, 0xca11)));
+            let call = |(index, at): (usize, Ms)| {
+                let mut rng = own(0xca11, index);
+                let caller = Caller::of(rng.u16(0..calls.isolates));
+                Job { caller: Some(caller), ..mix_of(calls).draw(at, &mut rng) }
+            };
+            jobs.extend(times.into_iter().enumerate().map(call));
+            jobs.sort_by_key(|job| job.at);
+        }
+        jobs
     }
 
-    fn job(&self, seed: u64, index: usize, at: Ms) -> Job {
-        let mut rng = fastrand::Rng::with_seed(mix(mix(seed, 0x10b), index as u64));
-        let lognormal = |[median, sigma]: [f64; 2], rng: &mut fastrand::Rng| {
-            (median * (sigma * normal(rng)).exp()).clamp(1.0, 64_000.0)
-        };
-        let share = |name: &str| self.jobs.priorities.get(name).copied().unwrap_or_default();
-        let shares = [share("high"), share("medium"), share("low")];
-        let priority = [Priority::High, Priority::Medium, Priority::Low][pick(&shares, &mut rng)];
-        let shares: Vec<f64> = self.jobs.kinds.iter().map(|kind| kind.share).collect();
-        let kind = pick(&shares, &mut rng);
-        Job {
-            kind: u8::try_from(kind).unwrap(),
-            input_tokens: lognormal(self.jobs.input_tokens, &mut rng) as u32,
-            output_tokens: lognormal(self.jobs.output_tokens, &mut rng) as u32,
-            content_percent: (lognormal([100.0, 0.4], &mut rng) as u16).clamp(20, 2_000),
-            pace_percent: (lognormal([100.0, 0.2], &mut rng) as u16).clamp(20, 1_000),
-            ..Job::new(at, priority, self.jobs.kinds[kind].fallback)
+    fn arrivals(&self, per_minute: f64, even: bool, rng: &mut fastrand::Rng) -> Vec<Ms> {
+        let mut times = Vec::new();
+        if per_minute > 0.0 {
+            let gap = MINUTE as f64 / per_minute;
+            let end = self.submissions_end() as f64;
+            let mut at = if even { gap / 2.0 } else { 0.0 };
+            loop {
+                at += if even { 0.0 } else { -gap * (1.0 - rng.f64()).ln() };
+                if at >= end {
+                    break;
+                }
+                times.push(at as Ms);
+                at += if even { gap } else { 0.0 };
+            }
         }
+        times
+    }
+
+    /// The kind of a job, or of a call.
+    pub(crate) fn kind(&self, job: &Job) -> &KindShare {
+        let kinds = match (&self.calls, job.caller) {
+            (Some(calls), Some(_)) => &calls.kinds,
+            _ => &self.jobs.kinds,
+        };
+        &kinds[usize::from(job.kind)]
     }
 
     /// The share of the primary's capacity that the jobs need, were they all its own and came evenly.
@@ -310,6 +339,60 @@ impl Scenario {
     }
 }
 
+/// What jobs, or calls, are like.
+struct Mix<'a> {
+    priorities: &'a BTreeMap<String, f64>,
+    kinds: &'a [KindShare],
+    input_tokens: [f64; 2],
+    output_tokens: [f64; 2],
+}
+
+impl Jobs {
+    fn mix(&self) -> Mix<'_> {
+        let Self { priorities, kinds, input_tokens, output_tokens, .. } = self;
+        Mix { priorities, kinds, input_tokens: *input_tokens, output_tokens: *output_tokens }
+    }
+}
+
+fn mix_of(calls: &Calls) -> Mix<'_> {
+    let Calls { priorities, kinds, input_tokens, output_tokens, .. } = calls;
+    Mix { priorities, kinds, input_tokens: *input_tokens, output_tokens: *output_tokens }
+}
+
+impl Mix<'_> {
+    fn check(&self, table: &str) -> Result<(), String> {
+        let check = |right: bool, what: &str| if right { Ok(()) } else { Err(format!("{table}.{what}")) };
+        check(!self.kinds.is_empty(), "kind: at least one is needed")?;
+        check(self.kinds.len() <= 100, "kind: a hundred are enough")?;
+        check(self.kinds.iter().all(|kind| kind.share >= 0.0), "kind: shares are not negative")?;
+        check(self.kinds.iter().any(|kind| kind.share > 0.0), "kind: one share has to be above 0")?;
+        let named = |name: &String| self.kinds.iter().filter(|kind| kind.name == *name).count() == 1;
+        check(self.kinds.iter().all(|kind| named(&kind.name)), "kind: each name may come once")?;
+        check(self.priorities.values().any(|share| *share > 0.0), "priorities: one has to be above 0")?;
+        let known = |name: &String| ["high", "medium", "low"].contains(&name.as_str());
+        check(self.priorities.keys().all(known), "priorities: there are high, medium and low")
+    }
+
+    fn draw(&self, at: Ms, rng: &mut fastrand::Rng) -> Job {
+        let lognormal = |[median, sigma]: [f64; 2], rng: &mut fastrand::Rng| {
+            (median * (sigma * normal(rng)).exp()).clamp(1.0, 64_000.0)
+        };
+        let share = |name: &str| self.priorities.get(name).copied().unwrap_or_default();
+        let shares = [share("high"), share("medium"), share("low")];
+        let priority = [Priority::High, Priority::Medium, Priority::Low][pick(&shares, rng)];
+        let shares: Vec<f64> = self.kinds.iter().map(|kind| kind.share).collect();
+        let kind = pick(&shares, rng);
+        Job {
+            kind: u8::try_from(kind).unwrap(),
+            input_tokens: lognormal(self.input_tokens, rng) as u32,
+            output_tokens: lognormal(self.output_tokens, rng) as u32,
+            content_percent: (lognormal([100.0, 0.4], rng) as u16).clamp(20, 2_000),
+            pace_percent: (lognormal([100.0, 0.2], rng) as u16).clamp(20, 1_000),
+            ..Job::new(at, priority, self.kinds[kind].fallback)
+        }
+    }
+}
+
 fn pick(shares: &[f64], rng: &mut fastrand::Rng) -> usize {
     let mut at = rng.f64() * shares.iter().sum::<f64>();
     for (index, share) in shares.iter().enumerate() {
@@ -329,7 +412,7 @@ macro_rules! built_in {
 
 const COMMON_BANDS: &str = include_str!("scenarios/common-bands.toml");
 
-const BUILT_IN: [(&str, &str); 14] = built_in![
+const BUILT_IN: [(&str, &str); 17] = built_in![
     "brown-out",
     "outage-10m",
     "outage-46m",
@@ -343,5 +426,8 @@ const BUILT_IN: [(&str, &str); 14] = built_in![
     "flapping",
     "priorities",
     "calm",
+    "calls-outage-46m",
+    "calls-brown-out",
+    "calls-mixed",
     "million",
 ];

@@ -1,13 +1,17 @@
-//! Our policy, driven as the edge drives it: the one file of the storm that knows the crate.
+//! Our policy, driven as the edge drives it: nothing else in the storm knows the crate.
 //!
 //! `submission`, `job::Record`, `delivery::Delivery` and `policy::gate::Gate` are the very code that the Worker runs. What is
 //! here stands for `edge/http` (submit), `edge/job_object` (the record, its effects and its alarm), `edge/gate_object` (one gate
-//! per model), `edge/consumer` (one delivery) and `edge/keeper` (renewals while a call is on its way). It holds no decision.
+//! per model), `edge/consumer` (one delivery) and `edge/keeper` (renewals while a call is on its way); the synchronous path is in
+//! `messages`. It holds no decision.
+
+mod messages;
 
 use std::cell::RefCell;
 use std::rc::{Rc, Weak};
 use std::time::{Duration, UNIX_EPOCH};
 
+use spillway::api::wish::Handoff;
 use spillway::claude::failure::{Failure, Headers, classify};
 use spillway::claude::ratelimits;
 use spillway::config::Config;
@@ -26,6 +30,7 @@ use spillway::submission::{self, Incoming};
 use super::claude::{self, Answer, Answered, Model};
 use super::facts::GateFacts;
 use super::queues::Delivery;
+use super::report::OURS;
 use super::scenario::Scenario;
 use super::world::{self, End, Event, HOUR, Job, JobIndex, MINUTE, Ms, Policy, Signal, Sim, Task, Work, mix};
 
@@ -33,6 +38,9 @@ use super::world::{self, End, Event, HOUR, Job, JobIndex, MINUTE, Ms, Policy, Si
 pub(crate) struct Spillway(Rc<Deployment>);
 
 struct Deployment {
+    name: &'static str,
+    /// What its callers want.
+    handoff: Handoff,
     config: Config,
     timing: Timing,
     gate_settings: GateSettings,
@@ -49,6 +57,7 @@ struct Objects {
     rng: fastrand::Rng,
     gates: [GateObject; 2],
     jobs: Vec<JobObject>,
+    isolates: Vec<messages::Isolate>,
     facts: GateFacts,
 }
 
@@ -59,6 +68,8 @@ struct GateObject {
     open_since: Option<Ms>,
     failures_in_a_row: u32,
     probes_of_cooldown: u32,
+    /// Calls on their way that have no permit.
+    unpermitted: u32,
 }
 
 /// One job's object; its record goes with its retention, here as soon as it is over and published.
@@ -69,8 +80,9 @@ struct JobObject {
 }
 
 impl Spillway {
-    /// A deployment with the scenario's `POLICY`.
-    pub(crate) fn new(scenario: &Rc<Scenario>, seed: u64, jobs: usize) -> Result<Self, String> {
+    /// A deployment with the scenario's `POLICY`, for callers who want what `name` says, or else the scenario.
+    pub(crate) fn new(name: &str, scenario: &Rc<Scenario>, seed: u64, jobs: usize) -> Result<Self, String> {
+        let (name, handoff) = messages::handoff(name, scenario);
         let config = Config::parse(|key| match key {
             "PRIMARY_MODEL" => Some(PRIMARY.into()),
             "FALLBACK_MODEL" => Some(FALLBACK.into()),
@@ -82,11 +94,14 @@ impl Spillway {
             rng: fastrand::Rng::with_seed(mix(seed, 0x5b)),
             gates: Default::default(),
             jobs: std::iter::repeat_with(JobObject::default).take(jobs).collect(),
+            isolates: messages::isolates(scenario),
             facts: GateFacts::default(),
         };
         let start = MIDNIGHT + Duration::from_millis((scenario.start_hour * HOUR as f64) as u64);
         let deployment = Rc::new_cyclic(|this| Deployment {
             this: this.clone(),
+            name,
+            handoff,
             timing: config.policy.timing(),
             gate_settings: config.policy.gate(),
             config,
@@ -102,6 +117,7 @@ impl Spillway {
             };
             deployment.accept(&job, 0, start).map_err(|error| format!("jobs of kind {}: {error}", row.name))?;
         }
+        deployment.try_calls(start)?;
         Ok(Self(deployment))
     }
 }
@@ -109,18 +125,27 @@ impl Spillway {
 impl Spillway {
     /// How long the scenario's breaker stays open.
     pub(crate) fn open_seconds(scenario: &Scenario) -> Result<f64, String> {
-        let it = Self::new(&Rc::new(scenario.clone()), 0, 0)?;
+        let it = Self::new(OURS, &Rc::new(scenario.clone()), 0, 0)?;
         Ok(it.0.gate_settings.breaker.open_seconds.into())
+    }
+
+    /// How long the scenario's callers wait.
+    pub(crate) fn patience(scenario: &Scenario) -> Result<Ms, String> {
+        let it = Self::new(OURS, &Rc::new(scenario.clone()), 0, 0)?;
+        Ok(millis(it.0.patience(&it.0.wish(""))))
     }
 }
 
 impl Policy for Spillway {
     fn name(&self) -> &'static str {
-        "spillway"
+        self.0.name
     }
 
     fn submit(&self, task: Task, job: JobIndex) -> Work {
         let it = self.0.clone();
+        if task.job(job).caller.is_some() {
+            return Box::pin(it.serve(task, job));
+        }
         Box::pin(async move { it.submit(&task.sim, job) })
     }
 
@@ -260,7 +285,7 @@ impl Deployment {
         let before = object.last_move;
         if object.gate.last_move() != before {
             object.last_move = object.gate.last_move();
-            let in_flight = object.gate.status(now, &self.gate_settings).in_flight;
+            let in_flight = object.gate.status(now, &self.gate_settings).in_flight + object.unpermitted;
             let moves: Vec<_> = object.gate.moves_since(before).collect();
             for past in moves {
                 note_move(facts, object, index, past.transition, in_flight, sim.look().now, &self.scenario);
@@ -405,7 +430,7 @@ impl Deployment {
     /// Calls, and brings what came of it, with what is to be told of the upstream's limits.
     async fn call(&self, task: &Task, job: JobIndex, token: &Token, call: &Call) -> (Outcome, RateLimits) {
         let sim = &task.sim;
-        task.begin_call(job, if call.model == PRIMARY { Model::Primary } else { Model::Fallback });
+        task.begin_call(job, model_of(call));
         let every = millis(self.gate_settings.renew_every());
         let began_at = task.now();
         let over_at = began_at + millis(call.limits.total);
@@ -421,10 +446,7 @@ impl Deployment {
                     } else {
                         self.limits(answered.limits, began_at, self.at(sim))
                     };
-                    let used = answered.answer.is_message().then(|| {
-                        let Job { input_tokens, output_tokens, .. } = task.job(job);
-                        Used { input_tokens: input_tokens.into(), output_tokens: output_tokens.into() }
-                    });
+                    let used = answered.answer.is_message().then(|| used(&task.job(job)));
                     return (outcome(answered, content, self.at(sim)), RateLimits { used, ..told });
                 }
                 Signal::Content(limits) => {
@@ -526,6 +548,14 @@ fn queue_of(priority: Priority) -> u8 {
         Priority::Low => world::Priority::Low,
     };
     priority as u8
+}
+
+fn model_of(call: &Call) -> Model {
+    if call.model == PRIMARY { Model::Primary } else { Model::Fallback }
+}
+
+fn used(job: &Job) -> Used {
+    Used { input_tokens: job.input_tokens.into(), output_tokens: job.output_tokens.into() }
 }
 
 fn index_of(model: &str) -> usize {

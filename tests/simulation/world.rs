@@ -16,6 +16,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
+use super::callers::Caller;
 use super::claude::{Answered, CallId, Claude, Milestone, Model, RateLimits};
 use super::facts::Facts;
 use super::queues::{Delivery, InvocationId, Queues};
@@ -65,6 +66,8 @@ pub(crate) struct Job {
     /// How its latencies differ from the median: first content, and the pace of the rest. Percent.
     pub(crate) content_percent: u16,
     pub(crate) pace_percent: u16,
+    /// Whoever holds a line open for it; nobody, if it was submitted as a job.
+    pub(crate) caller: Option<Caller>,
 
     pub(crate) end: End,
     pub(crate) ended_at: Ms,
@@ -97,6 +100,7 @@ impl Job {
             output_tokens: 300,
             content_percent: 100,
             pace_percent: 100,
+            caller: None,
             end: End::Unfinished,
             ended_at: 0,
             served_at: None,
@@ -515,6 +519,11 @@ impl World {
         }
     }
 
+    /// Notes something about the user who waits for `job`.
+    pub(crate) fn caller(&mut self, job: JobIndex) -> &mut Caller {
+        self.jobs[job as usize].caller.as_mut().expect("a job that somebody waits for")
+    }
+
     /// Puts a message into a queue.
     pub(crate) fn send(&mut self, queue: u8, payload: u64, delay_seconds: u32) {
         let sent = self.queues.send(queue, payload, self.now + Ms::from(delay_seconds) * SECOND);
@@ -555,13 +564,15 @@ impl World {
             Milestone::Content { job, began_at, limits } => {
                 let job = &mut self.jobs[job as usize];
                 job.served_at.get_or_insert(began_at);
+                job.caller.iter_mut().for_each(|caller| caller.comes_to_content(now));
                 Signal::Content(limits)
             }
             Milestone::Ended { job, model, answered, .. } => {
                 self.facts.ended(model, answered.answer, now);
                 self.leave_call(job);
+                let job = &mut self.jobs[job as usize];
+                job.caller.iter_mut().for_each(|caller| caller.ends(answered.answer));
                 if answered.answer.is_message() {
-                    let job = &mut self.jobs[job as usize];
                     job.answers = job.answers.saturating_add(1);
                     job.fell_back = model == Model::Fallback;
                 }
@@ -597,6 +608,7 @@ impl World {
         let number = data.calls;
         data.calls = data.calls.saturating_add(1);
         data.in_call += 1;
+        data.caller.iter_mut().for_each(Caller::begins);
         let was_parked = std::mem::replace(&mut data.parked, false);
         if data.in_call == 1 && data.end == End::Unfinished && !was_parked {
             self.facts.waiting(-1, now);
