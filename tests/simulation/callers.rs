@@ -53,7 +53,7 @@ const fn eight() -> u16 {
 impl Calls {
     /// What is wrong with it, beside its kinds and priorities.
     pub(crate) fn check(&self) -> Result<(), String> {
-        if !(self.per_minute > 0.0) {
+        if self.per_minute.is_nan() || self.per_minute <= 0.0 {
             return Err("calls.per_minute: must be above 0".into());
         }
         if !["wait", "auto", "never"].contains(&self.handoff.as_str()) {

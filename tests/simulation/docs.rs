@@ -304,6 +304,8 @@ an official SDK. The other policies here are those that such an app could have; 
   given the benefit of the doubt, that nobody sees an answer before it is whole.
 - **The SDK retries**, in front of ours as without it: twice. *Most calls* is the most upstream calls for one user while the line was
   held, and shows that the SDK's retries and ours do not multiply.
+- **Without the queue** nobody is spared an error: `spillway-never` shows as many as `sdk`, or more, since its gate spares calls, and
+  a user gains by that only if somebody else makes them later.
 - Each of eight isolates looks at the gates through its own view, a second old at most.
 ";
 

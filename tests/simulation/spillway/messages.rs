@@ -254,7 +254,7 @@ impl Deployment {
                             self.fail(sim, isolate, call, &failure, limits.is_some(), told);
                             break (failure, Some(answered.answer));
                         }
-                        Outcome::Stopped => unreachable!("nobody stops a call of the synchronous path"),
+                        Outcome::Stopped => panic!("nobody stops a call of the synchronous path"),
                     }
                 }
                 Signal::Time => {
