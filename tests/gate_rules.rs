@@ -8,7 +8,8 @@ use spillway::policy::answer::{Asking, Decision, Ended, Held, HoldReason, Permit
 use spillway::policy::backoff::Jitter;
 use spillway::policy::cause::Cause::{self, InvalidRequest, Overloaded, RateLimited, ServerError, SpendCap};
 use spillway::policy::cause::Class;
-use spillway::policy::gate::Gate;
+use spillway::policy::gate::{Gate, Outlook};
+use spillway::policy::priority::Priority;
 use spillway::policy::rate_limits::{RateLimit, RateLimits};
 use spillway::policy::settings::{Backoff, BackoffSettings, GateSettings};
 use spillway::policy::status::GateStatus;
@@ -501,4 +502,18 @@ fn the_status_speaks_in_durations_and_stable_names() {
     );
     assert_eq!(status["buckets"]["overloaded"]["cap_ms"], 120_000);
     assert_eq!(status["in_flight"], 1);
+}
+
+#[test]
+fn a_call_that_is_waited_for_asks_for_a_permit_only_while_there_may_be_too_little_room() {
+    let mut bench = Bench::new();
+    let outlook = |bench: &mut Bench, now| bench.gate.view(Priority::Medium, at(now), &bench.settings).outlook;
+    assert_eq!(outlook(&mut bench, 0), Outlook::Free);
+    let permit = bench.granted(0);
+    bench.fails(Some(permit), Overloaded, 0);
+    assert_eq!(outlook(&mut bench, 59), Outlook::Probe, "the limit was cut");
+    assert_eq!(outlook(&mut bench, 60), Outlook::Free);
+
+    while !matches!(bench.asks(100), Decision::NotBefore(_)) {}
+    assert!(matches!(outlook(&mut bench, 100), Outlook::Refused { reason: HoldReason::InFlightLimit, .. }));
 }

@@ -98,6 +98,12 @@ impl InFlight {
         self.permits.current() * 20 < self.limit(settings) * 19
     }
 
+    /// Whether an overload has cut it, or would have, within the last minute.
+    #[must_use]
+    pub fn was_cut(&self, now: Timestamp) -> bool {
+        self.last_cut != Timestamp::default() && now.since(self.last_cut) < TIGHT_FOR
+    }
+
     /// First content: remembers how long it took, and raises the limit if that is in use.
     pub fn content(&mut self, id: PermitId, now: Timestamp, settings: &PaceSettings) {
         let Some(permit) = self.permits.content(id) else { return };
@@ -199,6 +205,8 @@ impl InFlight {
 const ACCELERATION_PAUSE: Duration = Duration::from_secs(600);
 /// A call that has lasted this many times as long as a refusal is no refusal.
 const OUTLIVED: u32 = 3;
+/// So long after a cut there may be too little room again.
+const TIGHT_FOR: Duration = Duration::from_secs(60);
 /// × 0.7.
 const CUT_TENTHS: u32 = 7;
 
