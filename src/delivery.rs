@@ -18,6 +18,8 @@
 
 use std::time::Duration;
 
+use crate::call::{Asked, Candidates};
+pub use crate::call::{Call, Limits};
 use crate::claude::failure::Failure;
 use crate::config::{Config, Policy};
 use crate::job::draft::INTERRUPTED;
@@ -27,7 +29,7 @@ use crate::policy::answer::{Asking, Decision, Ended, Held, HoldReason, PermitId,
 use crate::policy::backoff::{Buckets, Wait};
 use crate::policy::cause::{Cause, Class};
 use crate::policy::deadline;
-use crate::policy::kinds::{Kind, WhenExhausted};
+use crate::policy::kinds::WhenExhausted;
 use crate::policy::ladder::{Ladder, Move, Tier};
 use crate::policy::priority::Priority;
 use crate::policy::rate_limits::RateLimits;
@@ -54,44 +56,6 @@ pub enum Step {
     Settle(Settlement),
 }
 
-/// A call to be made.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Call {
-    /// The model to call.
-    pub model: String,
-    /// The gate's permit; `None` if the gate did not answer.
-    pub permit: Option<PermitId>,
-    /// What it was asked for with.
-    pub asking: Asking,
-    /// Whether the breaker's next move hangs on it.
-    pub is_probe: bool,
-    /// For how long to wait for what.
-    pub limits: Limits,
-}
-
-impl Call {
-    /// By what right the call is made: a stable name for logs.
-    #[must_use]
-    pub const fn permit_name(&self) -> &'static str {
-        match (self.permit, self.is_probe) {
-            (None, _) => "unguarded",
-            (Some(_), true) => "probe",
-            (Some(_), false) => "granted",
-        }
-    }
-}
-
-/// The limits of one call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// Until the response headers.
-    pub headers: Duration,
-    /// Silence in the stream.
-    pub idle: Duration,
-    /// The whole call.
-    pub total: Duration,
-}
-
 /// What became of a question to the gate that it did not answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GateTrouble {
@@ -106,7 +70,7 @@ pub enum GateTrouble {
 pub struct Delivery<'a> {
     claimed: &'a Claimed,
     config: &'a Config,
-    kind: Kind,
+    candidates: Candidates,
     /// When the invocation began: its budget is counted from here.
     began_at: Timestamp,
     claimed_at: Timestamp,
@@ -135,14 +99,19 @@ impl<'a> Delivery<'a> {
         now: Timestamp,
         rng: &mut fastrand::Rng,
     ) -> (Self, Step) {
-        let kind = config.kinds.get(&claimed.kind).cloned().unwrap_or_default();
-        let wanted = (kind.fallback || claimed.fallback_allowed) && !claimed.first_choice_only;
-        let fallback = config.fallback_for(&kind, &claimed.model, &claimed.demands);
-        let ladder = Ladder::new(claimed.priority, wanted && fallback.is_some());
+        let asked = Asked {
+            kind: &claimed.kind,
+            model: &claimed.model,
+            priority: claimed.priority,
+            demands: &claimed.demands,
+            first_choice_only: claimed.first_choice_only,
+            fallback_allowed: claimed.fallback_allowed,
+        };
+        let (candidates, ladder) = Candidates::new(asked, config);
         let mut delivery = Self {
             claimed,
             config,
-            kind,
+            candidates,
             began_at,
             claimed_at: now,
             ladder,
@@ -303,7 +272,7 @@ impl<'a> Delivery<'a> {
                     dwell_ms: self.claimed.dwell_ms.filter(|_| self.failed_calls.is_empty()),
                 };
                 self.asked = (tier, asking);
-                Step::AskGate { model: self.model(tier), asking }
+                Step::AskGate { model: self.candidates.model(tier), asking }
             }
             Move::Pause(pause) => {
                 // What is waited is the pause, whatever the bucket drew.
@@ -322,14 +291,8 @@ impl<'a> Delivery<'a> {
         if let (Some(call), Some(failed_at)) = (self.failed_calls.last_mut(), self.failed_at.last()) {
             call.real_wait_ms = Some(millis(now.since(*failed_at)));
         }
-        let settings = self.policy().call;
-        let total = Duration::from_secs(settings.total_seconds).min(self.budget_left(now));
-        let limits = Limits {
-            headers: Duration::from_secs(settings.headers_seconds).min(total),
-            idle: Duration::from_secs(settings.idle_seconds).min(total),
-            total,
-        };
-        let call = Call { model: self.model(tier), permit, asking, is_probe, limits };
+        let limits = Limits::new(self.policy().call, self.budget_left(now));
+        let call = Call { model: self.candidates.model(tier), permit, asking, is_probe, limits };
         self.call = Some(call.clone());
         Step::Call(call)
     }
@@ -370,7 +333,7 @@ impl<'a> Delivery<'a> {
 
     /// Every attempt is used up (A5, stage 3).
     fn exhausted(&mut self, now: Timestamp, rng: &mut fastrand::Rng) -> Step {
-        let when_exhausted = self.claimed.when_exhausted.unwrap_or(self.kind.when_exhausted);
+        let when_exhausted = self.claimed.when_exhausted.unwrap_or(self.candidates.kind.when_exhausted);
         if when_exhausted == WhenExhausted::Fail || self.claimed.deferrals >= self.policy().max_deferrals {
             let why = self.last_failure.as_ref().map_or_else(String::new, |failure| format!(": {}", failure.message));
             let calls = self.counted_calls();
@@ -423,13 +386,6 @@ impl<'a> Delivery<'a> {
             && !self.claimed.first_choice_only;
         let hours = self.policy().hours.off_peak_utc;
         waits.then(|| hours.wait_for_off_peak(now, self.remaining(now), rng)).flatten()
-    }
-
-    fn model(&self, tier: Tier) -> String {
-        match tier {
-            Tier::Primary => self.claimed.model.clone(),
-            Tier::Fallback => self.config.fallback_of(&self.kind).to_owned(),
-        }
     }
 
     const fn policy(&self) -> &'a Policy {

@@ -5,6 +5,10 @@
 //!            │ ▲  └► Ask ──►   │ on_failure
 //!            │ └──on_pause── Pause ◄── once more, or a short Retry-After
 //!            └─────────────────┴──────► HandOver · PassOn · Refuse
+//!
+//! HandOver ──on_handed_over──► Receipt
+//!                    └───────► Await ──on_status──► Replay · Refuse
+//!                               ▲ └──────┘
 //! ```
 //! No I/O happens here. It is the [`ladder`](crate::policy::ladder) of a delivery, with the same causes and the same gates; what
 //! differs is that nobody may wait for long:
@@ -14,20 +18,27 @@
 //! - **Where a job would be held, or would try again later, this is handed over**: it becomes a job, which the queue takes from
 //!   here, unless the caller wants the error. Rate limits too, but for waits of at most two seconds.
 //! - **Whatever no retry helps is passed on as it came**, and so is what fails after content: it is never made twice.
+//! - **Which error it is in the end is decided here, too.** An official SDK sends a 429, a 5xx or a 529 again unless
+//!   `x-should-retry: false` forbids it, and would multiply the calls that have been made for it; so each error of ours says no
+//!   once a retry would only do again what was done. After a rate limit it is a 429, whatever else a 529: the app's own handling of
+//!   the two is right then.
 
 use std::time::Duration;
 
+use crate::api::error::ErrorKind;
+use crate::api::status::Outcome;
 use crate::api::wish::Handoff;
+use crate::call::{Asked, Call, Candidates, Limits};
 use crate::claude::failure::Failure;
 use crate::config::Config;
-use crate::delivery::{Call, Limits};
 use crate::job::Spec;
 use crate::policy::answer::{Asking, Decision, Held, HoldReason, PermitId, Verdict};
 use crate::policy::backoff::{BucketName, Wait};
 use crate::policy::cause::Class;
 use crate::policy::gate::{Outlook, View};
 use crate::policy::ladder::{Downgrade, Ladder, Move, Tier};
-use crate::policy::time::Timestamp;
+use crate::policy::time::{Timestamp, whole_seconds};
+use crate::policy::wording::Wording;
 
 /// What the edge does next.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,21 +59,47 @@ pub enum Step {
     Call(Call),
     /// Wait for that long, then [`Relay::on_pause`].
     Pause(Duration),
-    /// Make it a job.
+    /// Make it a job, then [`Relay::on_handed_over`].
     HandOver,
     /// Answer what the upstream answered.
     PassOn,
-    /// Answer that it cannot be called now.
+    /// Answer this error.
     Refuse(Refusal),
 }
 
-/// Why it cannot be called now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What becomes of a caller whose call has become a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// Answer the job's receipt.
+    Receipt,
+    /// Ask the job for its status, which it may keep back for that long while nothing is new, then [`Relay::on_status`].
+    Await(Duration),
+    /// Answer the job's Message.
+    Replay,
+    /// Answer this error.
+    Refuse(Refusal),
+}
+
+/// An error of ours.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// Why the gate refuses.
-    pub reason: HoldReason,
-    /// When it may be tried again.
-    pub after: Duration,
+    /// Its status, and Anthropic's name for it.
+    pub kind: ErrorKind,
+    /// What it says.
+    pub says: Says,
+    /// When it may be tried again, in seconds.
+    pub retry_after_seconds: Option<u64>,
+    /// Whether a caller's own retries have nothing left to do.
+    pub is_final: bool,
+}
+
+/// The words of an error.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Says {
+    /// For whoever reads the log.
+    Sentence(String),
+    /// For the user, in the user's language.
+    Message(Wording),
 }
 
 /// A call's way through the synchronous path.
@@ -72,6 +109,7 @@ pub struct Relay<'a> {
     spec: &'a Spec,
     handoff: Handoff,
     until: Timestamp,
+    candidates: Candidates,
     ladder: Ladder,
     /// Whose gate was looked at last, and whether the ladder would leave it.
     at: (Tier, bool),
@@ -82,6 +120,8 @@ pub struct Relay<'a> {
     /// Calls that were made.
     calls: u32,
     failed: Option<Failure>,
+    /// What its error is if it is given up.
+    kind: ErrorKind,
 }
 
 impl<'a> Relay<'a> {
@@ -94,15 +134,21 @@ impl<'a> Relay<'a> {
         until: Timestamp,
         now: Timestamp,
     ) -> (Self, Step) {
-        let kind = config.kinds.get(&spec.kind).cloned().unwrap_or_default();
-        let wanted = (kind.fallback || spec.fallback_allowed) && !spec.first_choice_only;
-        let fallback = config.fallback_for(&kind, &spec.model, &spec.demands);
-        let ladder = Ladder::new(spec.priority, wanted && fallback.is_some());
+        let asked = Asked {
+            kind: &spec.kind,
+            model: &spec.model,
+            priority: spec.priority,
+            demands: &spec.demands,
+            first_choice_only: spec.first_choice_only,
+            fallback_allowed: spec.fallback_allowed,
+        };
+        let (candidates, ladder) = Candidates::new(asked, config);
         let mut relay = Self {
             config,
             spec,
             handoff,
             until,
+            candidates,
             ladder,
             at: (Tier::Primary, false),
             one_is_enough: false,
@@ -110,6 +156,7 @@ impl<'a> Relay<'a> {
             retried: false,
             calls: 0,
             failed: None,
+            kind: ErrorKind::Overloaded,
         };
         let step = relay.follow(relay.ladder.start(), now);
         (relay, step)
@@ -187,10 +234,62 @@ impl<'a> Relay<'a> {
         self.calls
     }
 
-    /// Whether a caller's own retry would do again what was done here.
+    /// Whether a caller's own retry would do again what was done here: the error that is passed on has to say so.
     #[must_use]
     pub const fn has_retried(&self) -> bool {
         self.calls > 1
+    }
+
+    /// Nothing came that could be passed on.
+    #[must_use]
+    pub fn unreachable(&self) -> Refusal {
+        let why = self.failed.as_ref().map_or("nothing was called", |failure| &failure.message);
+        Refusal {
+            kind: ErrorKind::Unavailable,
+            says: Says::Sentence(why.to_owned()),
+            retry_after_seconds: Some(1),
+            is_final: self.has_retried(),
+        }
+    }
+
+    /// The job is stored.
+    #[must_use]
+    pub fn on_handed_over(&self, now: Timestamp) -> Next {
+        if self.handoff == Handoff::Auto { Next::Receipt } else { self.wait(now) }
+    }
+
+    /// The job has said where it stands; `None`, and that is all there is to say, while it goes on.
+    #[must_use]
+    pub fn on_status(&self, outcome: Option<&Outcome<'_>>, wording: Wording, now: Timestamp) -> Next {
+        let over = |kind, message: &str| {
+            let says = Says::Sentence(message.to_owned());
+            Next::Refuse(Refusal { kind, says, retry_after_seconds: None, is_final: true })
+        };
+        match outcome {
+            Some(Outcome::Done { .. }) => Next::Replay,
+            Some(Outcome::Failed { kind, message }) => over(ErrorKind::of(kind), message),
+            Some(Outcome::Cancelled) => over(ErrorKind::NotFound, "the job of this call was cancelled"),
+            // Its user is asked whether it may wait for hours: that is not who holds the line.
+            None if wording == Wording::Stalled => self.not_yet(),
+            None => self.wait(now),
+        }
+    }
+
+    /// The job has said nothing in time.
+    #[must_use]
+    pub fn wait(&self, now: Timestamp) -> Next {
+        let left = self.until.after(now);
+        if left.is_zero() { self.not_yet() } else { Next::Await(left.min(LONGEST_QUESTION)) }
+    }
+
+    /// Patience is over, and the job goes on.
+    fn not_yet(&self) -> Next {
+        Next::Refuse(Refusal {
+            kind: self.kind,
+            says: Says::Message(Wording::DraftSaved),
+            retry_after_seconds: None,
+            is_final: true,
+        })
     }
 
     fn refused(&mut self, reason: HoldReason, after: Duration, now: Timestamp) -> Step {
@@ -220,25 +319,24 @@ impl<'a> Relay<'a> {
         }
     }
 
-    fn give_up(&self, held: Option<Held>) -> Step {
+    fn give_up(&mut self, held: Option<Held>) -> Step {
+        self.kind = match held {
+            Some(held) => kind_of(held.reason),
+            None if self.failed.as_ref().is_some_and(|failure| failure.cause.class() == Class::RateLimit) => {
+                ErrorKind::RateLimited
+            }
+            None => ErrorKind::Overloaded,
+        };
         match (self.handoff, held) {
             (Handoff::Wait | Handoff::Auto, _) => Step::HandOver,
-            (Handoff::Never, Some(Held { reason, after, .. })) if self.failed.is_none() => {
-                Step::Refuse(Refusal { reason, after })
-            }
+            (Handoff::Never, Some(held)) if self.failed.is_none() => Step::Refuse(shut(held)),
             (Handoff::Never, _) => Step::PassOn,
         }
     }
 
     fn call(&mut self, permit: Option<PermitId>, is_probe: bool) -> Step {
         self.calls += 1;
-        let settings = self.config.policy.call;
-        let total = Duration::from_secs(settings.total_seconds);
-        let limits = Limits {
-            headers: Duration::from_secs(settings.headers_seconds).min(total),
-            idle: Duration::from_secs(settings.idle_seconds).min(total),
-            total,
-        };
+        let limits = Limits::new(self.config.policy.call, Duration::MAX);
         Step::Call(Call { model: self.model(), permit, asking: self.asking(), is_probe, limits })
     }
 
@@ -247,13 +345,25 @@ impl<'a> Relay<'a> {
     }
 
     fn model(&self) -> String {
-        match self.at.0 {
-            Tier::Primary => self.spec.model.clone(),
-            Tier::Fallback => {
-                let kind = self.config.kinds.get(&self.spec.kind).cloned().unwrap_or_default();
-                self.config.fallback_of(&kind).to_owned()
-            }
-        }
+        self.candidates.model(self.at.0)
+    }
+}
+
+/// The gate is shut, and the caller wants no job.
+fn shut(Held { reason, after, .. }: Held) -> Refusal {
+    Refusal {
+        kind: kind_of(reason),
+        says: Says::Sentence(reason.sentence().to_owned()),
+        retry_after_seconds: Some(whole_seconds(after)),
+        is_final: true,
+    }
+}
+
+/// What a caller's own handling should take it for.
+const fn kind_of(reason: HoldReason) -> ErrorKind {
+    match reason {
+        HoldReason::RetryAfter | HoldReason::Pacing | HoldReason::SpendCap => ErrorKind::RateLimited,
+        _ => ErrorKind::Overloaded,
     }
 }
 
@@ -261,3 +371,5 @@ impl<'a> Relay<'a> {
 const PAUSE_MS: std::ops::RangeInclusive<u64> = 1_500..=2_500;
 /// A Retry-After of so long is waited out.
 const SHORT_WAIT: Duration = Duration::from_secs(2);
+/// A Job object keeps no question open for longer.
+const LONGEST_QUESTION: Duration = Duration::from_secs(60);

@@ -4,6 +4,8 @@
 
 use std::time::Duration;
 
+use spillway::api::error::ErrorKind;
+use spillway::api::status::Outcome;
 use spillway::api::wish::{Handoff, Wish};
 use spillway::claude::failure::Failure;
 use spillway::config::Config;
@@ -14,7 +16,8 @@ use spillway::policy::gate::{Outlook, View};
 use spillway::policy::ladder::Downgrade;
 use spillway::policy::priority::Priority;
 use spillway::policy::time::Timestamp;
-use spillway::relay::{Refusal, Relay, Step};
+use spillway::policy::wording::Wording;
+use spillway::relay::{Next, Refusal, Relay, Says, Step};
 use spillway::submission::{self, Incoming};
 
 const PRIMARY: &str = "claude-sonnet-5-5";
@@ -68,7 +71,7 @@ fn told(step: &Step) -> String {
         Step::Pause(pause) => format!("pause {} ms", pause.as_millis()),
         Step::HandOver => "hand over".into(),
         Step::PassOn => "pass on".into(),
-        Step::Refuse(Refusal { reason, .. }) => format!("refuse {}", reason.name()),
+        Step::Refuse(Refusal { kind, .. }) => format!("refuse {}", kind.status()),
     }
 }
 
@@ -156,7 +159,7 @@ fn an_open_gate_means_the_fallback_or_the_queue_and_no_call() {
     let to_fallback = way(&kind("tagging"), vec![open(), free()]);
     assert_eq!(to_fallback, ["look primary", "look fallback", "call fallback"]);
     let never = Wish { handoff: Handoff::Never, ..Wish::default() };
-    assert_eq!(way(&never, vec![open()]), ["look primary", "refuse breaker_open"]);
+    assert_eq!(way(&never, vec![open()]), ["look primary", "refuse 529"]);
 }
 
 #[test]
@@ -251,4 +254,126 @@ fn it_counts_its_calls_and_says_why_another_model_answers() {
     relay.on_failure(&failure(Cause::Overloaded, None), NOW, &mut rng);
     relay.on_view(Some(FREE), NOW);
     assert_eq!((relay.calls(), relay.has_retried(), relay.downgrade()), (3, true, Some(Downgrade::Overloaded)));
+}
+
+/// What a caller is told whose call met this and became a job, if the job does not end in time: at once, and at the end.
+fn told_who_waits(meets: Meets, patience: Duration) -> (Next, Next) {
+    let (config, mut rng) = (config(), fastrand::Rng::with_seed(1));
+    let spec = spec(&Wish::default(), &config);
+    let (mut relay, _) = Relay::start(&spec, Handoff::Wait, &config, NOW + patience, NOW);
+    let step = match meets {
+        Sees(view) => relay.on_view(Some(view), NOW),
+        Decides(decision) => relay.on_decision(Some(decision), NOW),
+        Fails(cause, retry_after) => {
+            relay.on_view(Some(FREE), NOW);
+            relay.on_failure(&failure(cause, retry_after), NOW, &mut rng)
+        }
+    };
+    assert_eq!(step, Step::HandOver);
+    (relay.on_handed_over(NOW), relay.wait(NOW + patience))
+}
+
+fn draft_saved(kind: ErrorKind) -> Next {
+    let says = Says::Message(Wording::DraftSaved);
+    Next::Refuse(Refusal { kind, says, retry_after_seconds: None, is_final: true })
+}
+
+#[test]
+fn who_waits_in_vain_is_told_that_the_draft_is_saved_as_a_529_or_after_a_rate_limit_a_429() {
+    let patience = Duration::from_secs(1);
+    for (meets, kind) in [
+        (Fails(Cause::Overloaded, None), ErrorKind::Overloaded),
+        (Fails(Cause::ServerError, None), ErrorKind::Overloaded),
+        (Fails(Cause::RateLimited, Some(9)), ErrorKind::RateLimited),
+        (Sees(refused(HoldReason::BreakerOpen, 30_000)), ErrorKind::Overloaded),
+        (Sees(refused(HoldReason::InFlightLimit, 30_000)), ErrorKind::Overloaded),
+        (Sees(refused(HoldReason::RetryAfter, 30_000)), ErrorKind::RateLimited),
+        (Sees(refused(HoldReason::Pacing, 30_000)), ErrorKind::RateLimited),
+        (Sees(refused(HoldReason::SpendCap, 30_000)), ErrorKind::RateLimited),
+    ] {
+        assert_eq!(told_who_waits(meets, patience), (Next::Await(patience), draft_saved(kind)));
+    }
+}
+
+#[test]
+fn no_question_to_a_job_is_open_for_more_than_a_minute_and_no_patience_means_no_question() {
+    let overload = || Fails(Cause::Overloaded, None);
+    assert_eq!(
+        told_who_waits(Sees(refused(HoldReason::BreakerOpen, 1)), Duration::ZERO).0,
+        draft_saved(ErrorKind::Overloaded)
+    );
+    assert_eq!(told_who_waits(overload(), Duration::from_secs(1)).0, Next::Await(Duration::from_secs(1)));
+    let shut = Sees(refused(HoldReason::BreakerOpen, 1));
+    assert_eq!(told_who_waits(shut, Duration::from_secs(600)).0, Next::Await(Duration::from_secs(60)));
+}
+
+/// A call that has become a job, and its caller's patience of ten seconds.
+fn handed_over<'a>(spec: &'a Spec, handoff: Handoff, config: &'a Config) -> Relay<'a> {
+    let (mut relay, _) = Relay::start(spec, handoff, config, NOW + Duration::from_secs(10), NOW);
+    assert_eq!(relay.on_view(Some(refused(HoldReason::BreakerOpen, 30_000)), NOW), Step::HandOver);
+    relay
+}
+
+#[test]
+fn auto_is_a_receipt_and_nobody_waits() {
+    let config = config();
+    let spec = spec(&Wish::default(), &config);
+    assert_eq!(handed_over(&spec, Handoff::Auto, &config).on_handed_over(NOW), Next::Receipt);
+}
+
+#[test]
+fn a_job_that_is_over_is_answered_as_the_call_would_have_been() {
+    let config = config();
+    let spec = spec(&Wish::default(), &config);
+    let relay = handed_over(&spec, Handoff::Wait, &config);
+    let over = |outcome| relay.on_status(Some(&outcome), Wording::Done, NOW);
+    assert_eq!(over(Outcome::Done { message: "{}", model_used: PRIMARY.into() }), Next::Replay);
+    let failed = Outcome::Failed { kind: "invalid_request_error".into(), message: "no".into() };
+    for (outcome, status, sentence) in
+        [(failed, 400, "no"), (Outcome::Cancelled, 404, "the job of this call was cancelled")]
+    {
+        let Next::Refuse(refusal) = over(outcome) else { panic!("no error") };
+        assert_eq!((refusal.kind.status(), refusal.is_final), (status, true));
+        assert_eq!(refusal.says, Says::Sentence(sentence.into()));
+    }
+}
+
+#[test]
+fn while_a_job_goes_on_its_caller_waits_and_one_that_asks_for_hours_is_not_waited_for() {
+    let config = config();
+    let spec = spec(&Wish::default(), &config);
+    let relay = handed_over(&spec, Handoff::Wait, &config);
+    let later = NOW + Duration::from_secs(4);
+    assert_eq!(relay.on_status(None, Wording::Working, later), Next::Await(Duration::from_secs(6)));
+    assert_eq!(relay.on_status(None, Wording::Stalled, later), draft_saved(ErrorKind::Overloaded));
+    assert_eq!(relay.wait(NOW + Duration::from_secs(11)), draft_saved(ErrorKind::Overloaded));
+}
+
+#[test]
+fn a_shut_gate_without_a_job_says_when_to_come_back_and_the_sdk_is_not_to_retry() {
+    let config = config();
+    let spec = spec(&Wish::default(), &config);
+    for (reason, kind) in
+        [(HoldReason::BreakerOpen, ErrorKind::Overloaded), (HoldReason::RetryAfter, ErrorKind::RateLimited)]
+    {
+        let (mut relay, _) = Relay::start(&spec, Handoff::Never, &config, NOW + Duration::from_secs(10), NOW);
+        let step = relay.on_view(Some(refused(reason, 30_001)), NOW);
+        let says = Says::Sentence(reason.sentence().into());
+        let refusal = Refusal { kind, says, retry_after_seconds: Some(31), is_final: true };
+        assert_eq!(step, Step::Refuse(refusal));
+    }
+}
+
+#[test]
+fn what_no_answer_came_from_is_a_503_that_is_final_once_it_was_tried_again() {
+    let (config, mut rng) = (config(), fastrand::Rng::with_seed(1));
+    let spec = spec(&Wish::default(), &config);
+    let (mut relay, _) = Relay::start(&spec, Handoff::Never, &config, NOW + Duration::from_secs(10), NOW);
+    for (calls, is_final) in [(1, false), (2, true)] {
+        relay.on_view(Some(FREE), NOW);
+        relay.on_failure(&failure(Cause::ConnectionFailed, None), NOW, &mut rng);
+        let refusal = relay.unreachable();
+        assert_eq!((relay.calls(), refusal.kind, refusal.is_final), (calls, ErrorKind::Unavailable, is_final));
+        assert_eq!(refusal.says, Says::Sentence(Failure::transport(Cause::ConnectionFailed).message));
+    }
 }

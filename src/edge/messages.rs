@@ -13,18 +13,17 @@ use super::{clock, entropy, log, views};
 use crate::api::address::Address;
 use crate::api::auth::Caller;
 use crate::api::error::{ApiError, ErrorKind};
-use crate::api::status::{Outcome, Question};
+use crate::api::status::{Outcome, Published, Question};
 use crate::api::wish::{Handoff, Wish};
+use crate::call::Call;
 use crate::claude::failure::Failure;
 use crate::claude::replay::Replay;
 use crate::claude::request::call_body_prefix;
 use crate::claude::{rewrite, version};
 use crate::config::Config;
-use crate::delivery::Call;
-use crate::policy::cause::Class;
+use crate::job::JobId;
 use crate::policy::time::{Timestamp, whole_seconds};
-use crate::policy::wording::Wording;
-use crate::relay::{Refusal, Relay, Step};
+use crate::relay::{Next, Refusal, Relay, Says, Step};
 use crate::submission::{self, AcceptedCall};
 
 /// The deployment, for one request.
@@ -79,7 +78,7 @@ async fn pass(method: &str, path: &str, body: Option<&[u8]>, line: &Line<'_>) ->
     let response = line
         .send(method, path, body, patience, &abort)
         .await
-        .map_err(|cause| unreachable(&Failure::transport(cause)))?;
+        .map_err(|cause| ApiError::unavailable(Failure::transport(cause).message, 1))?;
     let headers = upstream::passed_on(response.headers(), &[]);
     Ok(response.with_headers(headers))
 }
@@ -133,9 +132,9 @@ impl AtWork<'_> {
                     Delay::from(pause).await;
                     relay.on_pause(clock::now())
                 }
-                Step::HandOver => return self.hand_over(&relay, last.as_ref().map(|(failure, _)| failure)).await,
-                Step::PassOn => return pass_on(last, &relay),
-                Step::Refuse(refusal) => return self.refuse(refusal),
+                Step::HandOver => return self.hand_over(&relay).await,
+                Step::PassOn => return self.pass_on(last, &relay),
+                Step::Refuse(refusal) => return self.refuse(refusal, &relay, None),
             };
         }
     }
@@ -155,56 +154,49 @@ impl AtWork<'_> {
     }
 
     /// The call becomes a job.
-    async fn hand_over(&self, relay: &Relay<'_>, failure: Option<&Failure>) -> Answer {
+    async fn hand_over(&self, relay: &Relay<'_>) -> Answer {
         let (accepted, config) = (&self.call.accepted, self.place.config);
-        let id = &accepted.record.id;
+        let (id, fingerprint) = (&accepted.record.id, &accepted.record.fingerprint);
         let stub = || JobStub::new(self.place.env, id);
         let creation = stub()
             .create(&accepted.record, accepted.request.as_bytes())
             .await
             .map_err(|error| http::unavailable(Some(id), &error))?;
-        if self.handoff == Handoff::Auto {
-            let fingerprint = &accepted.record.fingerprint;
-            return http::receive(self.request, &creation, fingerprint, self.address, config, self.body.len());
-        }
-        submission::check_creation(&creation, &accepted.record.fingerprint)?;
-        let language = config.policy.messages.language(None, http::accept_language(self.request).as_deref()).to_owned();
+        submission::check_creation(&creation, fingerprint)?;
+        let language = self.language().to_owned();
+        let mut next = relay.on_handed_over(clock::now());
+        let mut answer: Option<Published> = None;
         loop {
-            let left = self.until.after(clock::now());
-            if left.is_zero() {
-                return self.not_yet(relay, failure, &language);
-            }
-            let question = Question {
-                known: None,
-                wait_seconds: whole_seconds(left).min(MOST_SECONDS),
-                language: language.clone(),
-            };
-            let published = match clock::within(left, stub().status(&question)).await {
-                Some(Ok(Some(published))) => published,
-                Some(Ok(None)) => return Err(ApiError::no_such_job()),
-                Some(Err(error)) => return Err(http::unavailable(Some(id), &error)),
-                None => continue,
-            };
-            match published.outcome() {
-                Some(Outcome::Done { message, model_used }) => return self.replay(message, &model_used, relay),
-                Some(Outcome::Failed { kind, message }) => {
-                    return self.error(ErrorKind::of(&kind), &message, relay);
+            next = match next {
+                Next::Receipt => {
+                    return http::receive(self.request, &creation, fingerprint, self.address, config, self.body.len());
                 }
-                Some(Outcome::Cancelled) => {
-                    return self.error(ErrorKind::NotFound, "the job of this call was cancelled", relay);
+                Next::Await(patience) => {
+                    let (known, wait_seconds) = (None, whole_seconds(patience));
+                    let question = Question { known, wait_seconds, language: language.clone() };
+                    match clock::within(patience, stub().status(&question)).await {
+                        Some(Ok(Some(published))) => {
+                            let next = relay.on_status(published.outcome().as_ref(), published.wording, clock::now());
+                            answer = Some(published);
+                            next
+                        }
+                        Some(Ok(None)) => return Err(ApiError::no_such_job()),
+                        Some(Err(error)) => return Err(http::unavailable(Some(id), &error)),
+                        None => relay.wait(clock::now()),
+                    }
                 }
-                None if published.wording == Wording::Stalled => return self.not_yet(relay, failure, &language),
-                None => {}
-            }
+                Next::Replay => match answer.as_ref().and_then(Published::outcome) {
+                    Some(Outcome::Done { message, model_used }) => return self.replay(message, &model_used, relay),
+                    _ => return Err(ApiError::no_such_job()),
+                },
+                Next::Refuse(refusal) => return self.refuse(refusal, relay, Some(id)),
+            };
         }
     }
 
-    /// Patience is over, and the answer is not there: what an official SDK raises as its overloaded error, and does not retry.
-    fn not_yet(&self, relay: &Relay<'_>, failure: Option<&Failure>, language: &str) -> Answer {
-        let is_rate = failure.is_some_and(|failure| failure.cause.class() == Class::RateLimit);
-        let kind = if is_rate { ErrorKind::RateLimited } else { ErrorKind::Overloaded };
-        let message = self.place.config.policy.messages.message(language, Wording::DraftSaved);
-        self.error(kind, message.text, relay)
+    /// The user's.
+    fn language(&self) -> &str {
+        self.place.config.policy.messages.language(None, http::accept_language(self.request).as_deref())
     }
 
     /// The job's answer, as the call's own would have come.
@@ -223,36 +215,35 @@ impl AtWork<'_> {
         }
     }
 
-    fn error(&self, kind: ErrorKind, message: &str, relay: &Relay<'_>) -> Answer {
-        let id = self.call.accepted.record.id.to_string();
+    /// The upstream's last answer.
+    fn pass_on(&self, last: Option<(Failure, Option<Raw>)>, relay: &Relay<'_>) -> Answer {
+        let Some((_, Some(Raw { status, headers, body }))) = last else {
+            return self.refuse(relay.unreachable(), relay, None);
+        };
+        if relay.has_retried() {
+            let _ = headers.set(SHOULD_RETRY.0, SHOULD_RETRY.1);
+        }
+        let _ = headers.set("spillway-attempts", &relay.calls().to_string());
+        let response = Response::from_bytes(body).map_err(|error| ApiError::unavailable(error.to_string(), 1))?;
+        Ok(response.with_status(status).with_headers(headers))
+    }
+
+    fn refuse(&self, refusal: Refusal, relay: &Relay<'_>, job: Option<&JobId>) -> Answer {
+        let Refusal { kind, says, retry_after_seconds, is_final } = refusal;
+        let message = match says {
+            Says::Sentence(sentence) => sentence,
+            Says::Message(wording) => {
+                self.place.config.policy.messages.message(self.language(), wording).text.to_owned()
+            }
+        };
         let attempts = relay.calls().to_string();
-        let headers = [("x-should-retry", "false"), ("spillway-job", &id), ("spillway-attempts", &attempts)];
+        let (job, seconds) = (job.map(ToString::to_string), retry_after_seconds.map(|seconds| seconds.to_string()));
+        let mut headers = vec![("spillway-attempts", attempts.as_str())];
+        headers.extend(is_final.then_some(SHOULD_RETRY));
+        headers.extend(job.as_deref().map(|job| ("spillway-job", job)));
+        headers.extend(seconds.as_deref().map(|seconds| ("retry-after", seconds)));
         http::respond(kind.status(), ApiError::new(kind, message).body(self.place.request_id), &headers)
     }
-
-    /// The gate is shut, and the caller wants no job.
-    fn refuse(&self, refusal: Refusal) -> Answer {
-        let kind = if refusal.reason.is_overload() { ErrorKind::Overloaded } else { ErrorKind::RateLimited };
-        let seconds = whole_seconds(refusal.after).to_string();
-        let body = ApiError::new(kind, refusal.reason.sentence()).body(self.place.request_id);
-        http::respond(kind.status(), body, &[("retry-after", &seconds), ("x-should-retry", "false")])
-    }
-}
-
-/// The upstream's last answer. A caller who would try again what was tried here is told not to.
-fn pass_on(last: Option<(Failure, Option<Raw>)>, relay: &Relay<'_>) -> Answer {
-    let Some((failure, raw)) = last else { return Err(ApiError::unavailable("nothing was called", 1)) };
-    let Some(Raw { status, headers, body }) = raw else { return Err(unreachable(&failure)) };
-    if relay.has_retried() {
-        let _ = headers.set("x-should-retry", "false");
-    }
-    let _ = headers.set("spillway-attempts", &relay.calls().to_string());
-    let response = Response::from_bytes(body).map_err(|error| ApiError::unavailable(error.to_string(), 1))?;
-    Ok(response.with_status(status).with_headers(headers))
-}
-
-fn unreachable(failure: &Failure) -> ApiError {
-    ApiError::unavailable(failure.message.clone(), 1)
 }
 
 /// What of the caller's headers is the upstream's business.
@@ -263,5 +254,5 @@ fn passed_headers(request: &Request) -> Vec<(&'static str, String)> {
     headers
 }
 
-/// A Job object holds no question for longer.
-const MOST_SECONDS: u64 = 60;
+/// Official SDKs obey it.
+const SHOULD_RETRY: (&str, &str) = ("x-should-retry", "false");

@@ -15,12 +15,12 @@ use worker::{ByteStream, Context, Env, Error, Headers, Response};
 
 use super::stubs::GateStub;
 use super::{clock, js, log, views};
+use crate::call::Call;
 use crate::claude::failure::{self, Failure};
 use crate::claude::ratelimits;
 use crate::claude::response::{Assembler, Usage};
 use crate::claude::sse::Decoder;
 use crate::config::Config;
-use crate::delivery::Call;
 use crate::json;
 use crate::policy::answer::{Ended, Report};
 use crate::policy::cause::Cause;

@@ -14,7 +14,7 @@ use std::path::Path as FilePath;
 use source::{Found, Path, module_of, paths};
 
 /// Each unit and those that it may use, from the innermost on.
-const UNITS: [(&str, &[&str]); 11] = [
+const UNITS: [(&str, &[&str]); 12] = [
     ("json", &[]),
     ("policy", &["json"]),
     ("job", &["json", "policy"]),
@@ -23,9 +23,13 @@ const UNITS: [(&str, &[&str]); 11] = [
     ("api", &["json", "policy", "job", "claude"]),
     ("config", &["json", "policy", "job", "api"]),
     ("submission", &["json", "policy", "job", "claude", "api", "config"]),
-    ("delivery", &["json", "policy", "job", "claude", "config"]),
-    ("relay", &["json", "policy", "job", "claude", "api", "config", "delivery"]),
-    ("edge", &["json", "policy", "job", "claude", "telemetry", "api", "config", "submission", "delivery", "relay"]),
+    ("call", &["policy", "config"]),
+    ("delivery", &["json", "policy", "job", "claude", "config", "call"]),
+    ("relay", &["json", "policy", "job", "claude", "api", "config", "call"]),
+    (
+        "edge",
+        &["json", "policy", "job", "claude", "telemetry", "api", "config", "call", "submission", "delivery", "relay"],
+    ),
 ];
 
 /// What reads a clock, draws randomness or touches the world, and so belongs to the edge. Maps with a hasher of their own
