@@ -17,6 +17,7 @@ use std::borrow::Cow;
 
 use super::demands::Gathering;
 use super::raw::{self, Fields, Json, Object};
+use super::tool_history::{self, History};
 use crate::json::for_each_of_members;
 use crate::policy::demands::Thinking;
 use crate::policy::fit::{self, Edit, Plan};
@@ -28,9 +29,18 @@ pub fn for_model<'a>(body_rest: &'a [u8], asked: &str, model: &str, models: &Mod
     let (Some(to), Ok(text)) = (models.get(model).filter(|_| model != asked), std::str::from_utf8(body_rest)) else {
         return Cow::Borrowed(body_rest);
     };
-    match rewrite(text, models.get(asked), to) {
+    match sound(rewrite(text, models.get(asked), to)) {
         Cow::Borrowed(_) => Cow::Borrowed(body_rest),
         Cow::Owned(text) => Cow::Owned(text.into_bytes()),
+    }
+}
+
+/// The same body with its tool history mended, if it has to be: turns have gone that stood between others, and what was kept may be
+/// older than today's rules. What cannot be mended is the upstream's to refuse.
+fn sound(body_rest: Cow<'_, str>) -> Cow<'_, str> {
+    match tool_history::check(&body_rest) {
+        History::Mended { body_rest, .. } => Cow::Owned(body_rest),
+        History::Sound | History::Broken(_) => body_rest,
     }
 }
 

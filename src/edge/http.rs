@@ -241,7 +241,7 @@ async fn regenerate(
         }
         (Regeneration::As { record, id }, body) => (record, id, body),
     };
-    let record = submission::again(old, new_id, clock::now());
+    let (record, body) = submission::again(old, new_id, body, clock::now())?;
     let creation = JobStub::new(env, &record.id)
         .create(&record, &body)
         .await

@@ -40,11 +40,13 @@ pub struct Spec {
     pub first_choice_only: bool,
     /// Whether another model may answer although the kind says no: the caller's wish.
     pub fallback_allowed: bool,
+    /// Whether somebody was waiting for its answer when it became a job.
+    pub handed_over: bool,
     /// The job that this one does again.
     pub regenerates: Option<JobId>,
 }
 
-json::object!(Spec { kind, priority, model, betas, version, preset, deadline_seconds, when_exhausted, when_interrupted = WhenInterrupted::default(), webhook, metadata, locale, demands = Demands::default(), first_choice_only = false, fallback_allowed = false, regenerates });
+json::object!(Spec { kind, priority, model, betas, version, preset, deadline_seconds, when_exhausted, when_interrupted = WhenInterrupted::default(), webhook, metadata, locale, demands = Demands::default(), first_choice_only = false, fallback_allowed = false, handed_over = false, regenerates });
 
 /// What happens if the upstream breaks after somebody saw part of the answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

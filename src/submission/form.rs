@@ -75,6 +75,7 @@ impl Submission {
                     demands: request.demands.clone(),
                     first_choice_only: false,
                     fallback_allowed: false,
+                    handed_over: false,
                     regenerates: None,
                 };
                 Ok(Self { spec: with_betas(spec, betas), request })
@@ -115,6 +116,7 @@ pub(super) fn of_call(
         demands: request.demands.clone(),
         first_choice_only: wish.fallback == Some(false),
         fallback_allowed: wish.fallback == Some(true),
+        handed_over: true,
         regenerates: None,
     };
     Some(Submission { spec: with_betas(spec, betas), request })
@@ -122,10 +124,22 @@ pub(super) fn of_call(
 
 /// The betas are passed on as they came, and are asked of the model, too.
 fn with_betas(mut spec: Spec, betas: Option<Betas>) -> Spec {
-    let names = betas.as_ref().map(Betas::as_str).unwrap_or_default().split(',');
-    names.filter(|name| !name.is_empty()).for_each(|name| spec.demands.add_feature(name));
     spec.betas = betas.map(|betas| betas.as_str().to_owned());
+    demand_betas(&mut spec);
     spec
+}
+
+fn demand_betas(spec: &mut Spec) {
+    let names = spec.betas.as_deref().unwrap_or_default().split(',');
+    names.filter(|name| !name.is_empty()).for_each(|name| spec.demands.add_feature(name));
+}
+
+/// What a body asks of a model once it is another one than it was.
+pub(super) fn read_demands(spec: &mut Spec, body_rest: &str) {
+    if let Ok(request) = MessagesRequest::parse(&format!("{{{body_rest}}}"), "request") {
+        spec.demands = request.demands;
+        demand_betas(spec);
+    }
 }
 
 fn metadata(form: &mut Form<'_>) -> Option<Text> {

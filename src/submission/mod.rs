@@ -19,7 +19,7 @@ use crate::api::wish::Wish;
 use crate::claude::request::Problem;
 use crate::claude::tool_history::{self, History};
 use crate::config::Config;
-use crate::job::{JobId, Record};
+use crate::job::{JobId, Record, Spec};
 use crate::json;
 use crate::policy::time::Timestamp;
 use crate::policy::wording::Message;
@@ -33,6 +33,9 @@ pub struct AcceptedCall {
     pub is_as_it_came: bool,
     /// Whether the caller wants a stream.
     pub stream: bool,
+    /// The job in which the answer is kept if it breaks off. Never the one of the idempotency key: who sends the same call
+    /// again wants it answered, and that job never will be.
+    pub kept_as: JobId,
 }
 
 /// What came in, apart from the route.
@@ -114,8 +117,8 @@ pub fn accept(incoming: Incoming<'_>, config: &Config, random: u128, now: Timest
         None => JobId::random(random),
         Some(key) => keyed_id(incoming.client, key, config)?,
     };
-    let Submission { spec, request } = Submission::parse(incoming.body, incoming.betas, incoming.version, config)?;
-    let (request, mended) = mend(request.body_rest, "request.")?;
+    let Submission { mut spec, request } = Submission::parse(incoming.body, incoming.betas, incoming.version, config)?;
+    let (request, mended) = mend(request.body_rest, &mut spec, "request.")?;
     let fingerprint = fingerprint(&incoming);
     let record = Record::new(id, incoming.client.to_owned(), spec, fingerprint, now);
     Ok(Accepted { record, request, mended })
@@ -143,19 +146,21 @@ pub fn accept_call(
         Some(key) => keyed_id(incoming.client, key, config)?,
     };
     let call = form::of_call(incoming.body, incoming.betas, incoming.version, wish, config);
-    let Some(Submission { spec, request }) = call else { return Ok(None) };
-    let record = Record::new(id, incoming.client.to_owned(), spec, fingerprint(&incoming), now);
+    let Some(Submission { mut spec, request }) = call else { return Ok(None) };
     let (names_model, stream) = (request.model.is_some(), request.stream);
-    let (request, mended) = mend(request.body_rest, "")?;
+    let (request, mended) = mend(request.body_rest, &mut spec, "")?;
+    let record = Record::new(id, incoming.client.to_owned(), spec, fingerprint(&incoming), now);
     let is_as_it_came = names_model && mended.is_none();
-    Ok(Some(AcceptedCall { accepted: Accepted { record, request, mended }, is_as_it_came, stream }))
+    let kept_as = JobId::random(random);
+    Ok(Some(AcceptedCall { accepted: Accepted { record, request, mended }, is_as_it_came, stream, kept_as }))
 }
 
 /// A body whose tool history can be sent, and what was done to it. Its places are within `place`.
-fn mend(body_rest: String, place: &str) -> Result<(String, Option<String>), ApiError> {
+fn mend(body_rest: String, spec: &mut Spec, place: &str) -> Result<(String, Option<String>), ApiError> {
     match tool_history::check(&body_rest) {
         History::Sound => Ok((body_rest, None)),
         History::Mended { body_rest, mended } => {
+            form::read_demands(spec, &body_rest);
             let list: Vec<String> = mended.iter().map(|mend| format!("{} {}", mend.kind.name(), mend.place)).collect();
             Ok((body_rest, Some(list.join(", "))))
         }
@@ -179,14 +184,23 @@ pub fn parse_deferral(body: &[u8]) -> Result<bool, ApiError> {
     answer.map(|answer| answer.accept).ok_or_else(|| ApiError::new(ErrorKind::InvalidRequest, message))
 }
 
-/// The job `id` that does `old` again, on the model that was asked for and no other. Somebody asks for it now: it does not
-/// wait for quieter hours.
-#[must_use]
-pub fn again(old: Record, id: JobId, now: Timestamp) -> Record {
+/// The job `id` that does `old` again with its `request`, on the model that was asked for and no other, and the request to be
+/// kept beside it. Somebody asks for it now: it does not wait for quieter hours.
+///
+/// What is kept was checked when it came; it is checked again, as it may have been kept by an older version with other rules.
+///
+/// # Errors
+/// 400 if its tool history cannot be sent.
+pub fn again(old: Record, id: JobId, request: Vec<u8>, now: Timestamp) -> Result<(Record, Vec<u8>), ApiError> {
     let mut spec = old.spec;
+    let request = match String::from_utf8(request) {
+        Ok(request) => mend(request, &mut spec, "request.")?.0.into_bytes(),
+        Err(error) => error.into_bytes(),
+    };
     spec.first_choice_only = true;
+    spec.handed_over = false;
     spec.regenerates = Some(old.id);
-    Record::new(id, old.client, spec, old.fingerprint, now)
+    Ok((Record::new(id, old.client, spec, old.fingerprint, now), request))
 }
 
 /// Whether a job that was there before is that of the submission with `fingerprint`.

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
 
 mod errors;
+mod histories;
 mod overrides;
 mod policy;
 mod receipts;
