@@ -26,15 +26,16 @@
 use std::time::Duration;
 
 use crate::api::error::ErrorKind;
-use crate::api::status::Outcome;
+use crate::api::status;
 use crate::api::wish::Handoff;
 use crate::call::{Asked, Call, Candidates, Limits};
 use crate::claude::failure::Failure;
 use crate::config::Config;
 use crate::job::Spec;
+use crate::json;
 use crate::policy::answer::{Asking, Decision, Held, HoldReason, PermitId, Verdict};
 use crate::policy::backoff::{BucketName, Wait};
-use crate::policy::cause::Class;
+use crate::policy::cause::{Cause, Class};
 use crate::policy::gate::{Outlook, View};
 use crate::policy::ladder::{Downgrade, Ladder, Move, Tier};
 use crate::policy::time::{Timestamp, whole_seconds};
@@ -102,6 +103,50 @@ pub enum Says {
     Message(Wording),
 }
 
+/// How a call ended, as far as its caller is concerned: a stable name for logs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Claude's answer was passed on.
+    Answered,
+    /// It became a job; how that ends, the job says.
+    HandedOver,
+    /// Claude's error was passed on.
+    PassedOn,
+    /// It was answered with an error of ours.
+    Refused,
+    /// Its answer broke off.
+    Interrupted,
+    /// Its answer was passed on though it made no sense to us.
+    Unreadable,
+    /// Whoever waited for it went away.
+    Abandoned,
+}
+
+json::names!(Outcome {
+    Answered => "answered",
+    HandedOver => "handed_over",
+    PassedOn => "passed_on",
+    Refused => "refused",
+    Interrupted => "interrupted",
+    Unreadable => "unreadable",
+    Abandoned => "abandoned",
+});
+
+/// Whether a user who sees an error for this cause is exposed to Claude's load (A10): not by the own rate, nor by a request that
+/// is wrong.
+#[must_use]
+pub const fn exposes(cause: Cause) -> bool {
+    matches!(cause.class(), Class::Overload | Class::Transient)
+}
+
+impl Refusal {
+    /// The same for an error of ours.
+    #[must_use]
+    pub const fn exposes(&self) -> bool {
+        matches!(self.kind, ErrorKind::Overloaded | ErrorKind::Unavailable)
+    }
+}
+
 /// A call's way through the synchronous path.
 #[derive(Debug)]
 pub struct Relay<'a> {
@@ -120,6 +165,8 @@ pub struct Relay<'a> {
     /// Calls that were made.
     calls: u32,
     failed: Option<Failure>,
+    /// Why the gate of the last model refused, if it did.
+    held: Option<HoldReason>,
     /// What its error is if it is given up.
     kind: ErrorKind,
 }
@@ -156,6 +203,7 @@ impl<'a> Relay<'a> {
             retried: false,
             calls: 0,
             failed: None,
+            held: None,
             kind: ErrorKind::Overloaded,
         };
         let step = relay.follow(relay.ladder.start(), now);
@@ -240,6 +288,19 @@ impl<'a> Relay<'a> {
         self.calls > 1
     }
 
+    /// Why it was given up: the name of a hold's reason, or of a cause.
+    #[must_use]
+    pub fn reason(&self) -> Option<&'static str> {
+        let failed = self.failed.as_ref().map(|failure| failure.cause.name());
+        self.held.map(HoldReason::name).or(failed)
+    }
+
+    /// Whether its user is exposed to Claude's load if the last failure is passed on.
+    #[must_use]
+    pub fn exposes(&self) -> bool {
+        self.failed.as_ref().is_some_and(|failure| exposes(failure.cause))
+    }
+
     /// Nothing came that could be passed on.
     #[must_use]
     pub fn unreachable(&self) -> Refusal {
@@ -260,15 +321,15 @@ impl<'a> Relay<'a> {
 
     /// The job has said where it stands; `None`, and that is all there is to say, while it goes on.
     #[must_use]
-    pub fn on_status(&self, outcome: Option<&Outcome<'_>>, wording: Wording, now: Timestamp) -> Next {
+    pub fn on_status(&self, outcome: Option<&status::Outcome<'_>>, wording: Wording, now: Timestamp) -> Next {
         let over = |kind, message: &str| {
             let says = Says::Sentence(message.to_owned());
             Next::Refuse(Refusal { kind, says, retry_after_seconds: None, is_final: true })
         };
         match outcome {
-            Some(Outcome::Done { .. }) => Next::Replay,
-            Some(Outcome::Failed { kind, message }) => over(ErrorKind::of(kind), message),
-            Some(Outcome::Cancelled) => over(ErrorKind::NotFound, "the job of this call was cancelled"),
+            Some(status::Outcome::Done { .. }) => Next::Replay,
+            Some(status::Outcome::Failed { kind, message }) => over(ErrorKind::of(kind), message),
+            Some(status::Outcome::Cancelled) => over(ErrorKind::NotFound, "the job of this call was cancelled"),
             // Its user is asked whether it may wait for hours: that is not who holds the line.
             None if wording == Wording::Stalled => self.not_yet(),
             None => self.wait(now),
@@ -320,6 +381,7 @@ impl<'a> Relay<'a> {
     }
 
     fn give_up(&mut self, held: Option<Held>) -> Step {
+        self.held = held.map(|held| held.reason);
         self.kind = match held {
             Some(held) => kind_of(held.reason),
             None if self.failed.as_ref().is_some_and(|failure| failure.cause.class() == Class::RateLimit) => {

@@ -17,7 +17,7 @@ use spillway::policy::ladder::Downgrade;
 use spillway::policy::priority::Priority;
 use spillway::policy::time::Timestamp;
 use spillway::policy::wording::Wording;
-use spillway::relay::{Next, Refusal, Relay, Says, Step};
+use spillway::relay::{self, Next, Refusal, Relay, Says, Step};
 use spillway::submission::{self, Incoming};
 
 const PRIMARY: &str = "claude-sonnet-5-5";
@@ -375,5 +375,25 @@ fn what_no_answer_came_from_is_a_503_that_is_final_once_it_was_tried_again() {
         let refusal = relay.unreachable();
         assert_eq!((relay.calls(), refusal.kind, refusal.is_final), (calls, ErrorKind::Unavailable, is_final));
         assert_eq!(refusal.says, Says::Sentence(Failure::transport(Cause::ConnectionFailed).message));
+    }
+}
+
+#[test]
+fn who_sees_claudes_trouble_is_exposed_and_who_sees_their_own_is_not() {
+    let exposing = [Cause::Overloaded, Cause::ServerError, Cause::IdleTimeout, Cause::Truncated];
+    assert!(exposing.into_iter().all(relay::exposes));
+    let own = [Cause::RateLimited, Cause::SpendCap, Cause::InvalidRequest, Cause::AuthenticationFailed];
+    assert!(!own.into_iter().any(relay::exposes));
+    let config = config();
+    let spec = spec(&Wish::default(), &config);
+    for (reason, name, exposes) in [
+        (HoldReason::BreakerOpen, "breaker_open", true),
+        (HoldReason::Overridden, "overridden", true),
+        (HoldReason::Pacing, "pacing", false),
+    ] {
+        let (mut relay, _) = Relay::start(&spec, Handoff::Never, &config, NOW + Duration::from_secs(10), NOW);
+        let step = relay.on_view(Some(refused(reason, 30_000)), NOW);
+        let Step::Refuse(refusal) = step else { panic!("{step:?}") };
+        assert_eq!((refusal.exposes(), relay.reason()), (exposes, Some(name)));
     }
 }

@@ -14,6 +14,7 @@
 //! | [`betas`], [`version`] | whether an `anthropic-beta` or `anthropic-version` header can be passed on |
 //! | [`sse`] | where one server-sent event ends and the next begins |
 //! | [`response`] | what Message a stream amounts to, and whether it is complete |
+//! | [`passage`] | what of a stream may go out while it comes, and what its reader is told when it breaks off |
 //! | [`replay`] | which stream a Message would have come in |
 //! | [`failure`] | which cause a failed call has |
 //! | [`ratelimits`] | what the upstream says about its own limits |
@@ -21,6 +22,7 @@
 pub mod betas;
 mod demands;
 pub mod failure;
+pub mod passage;
 pub mod ratelimits;
 pub mod raw;
 pub mod replay;

@@ -18,7 +18,7 @@ use crate::api::auth::Caller;
 use crate::api::events::Entry;
 use crate::api::status::{self, Published, Question};
 use crate::config::Policy;
-use crate::job::{Begun, Claim, DeferralAnswer, Effect, Record, Settled, Timing};
+use crate::job::{Begun, Claim, DeferralAnswer, Effect, Kept, Record, Settled, Timing};
 use crate::json::{self, ToJson};
 use crate::policy::priority::Priority;
 use crate::submission::Creation;
@@ -78,6 +78,7 @@ impl Inner {
         // No await from here to the end of each arm, except in `status`, which only reads.
         let response = match operation.as_str() {
             "/create" => self.create(&body)?,
+            "/keep" => self.keep(&body)?,
             "/claim" => {
                 let turn = wire::decode(&body)?;
                 json(&match self.storage.load()? {
@@ -122,6 +123,18 @@ impl Inner {
         let record: Record = wire::decode(head)?;
         self.storage.create(&record, request)?;
         json(&Creation { is_new: true, record })
+    }
+
+    /// A job that is over from its beginning. Kept twice, it is kept once.
+    fn keep(&self, body: &[u8]) -> Result<Response> {
+        let (head, request) = wire::unframe(body);
+        let Kept { record, text } = wire::decode(head)?;
+        if self.storage.load()?.is_none() {
+            self.storage.create(&record, request)?;
+            self.storage.write_answer(text.as_bytes())?;
+            log_if_finished(&record);
+        }
+        json(&())
     }
 
     fn begin(&self, body: &[u8], timing: &Timing) -> Result<Response> {
@@ -397,6 +410,7 @@ fn log_if_finished(record: &Record) {
         attempts: record.attempts,
         calls: record.calls,
         age_ms: crate::policy::time::millis(clock::now().since(record.created_at)),
+        handed_over: record.spec.handed_over,
     });
 }
 

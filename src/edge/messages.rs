@@ -1,11 +1,13 @@
 //! `POST /v1/messages`: Anthropic's own API, for which a person waits. The steps are [`relay`](crate::relay)'s.
 
+use std::borrow::Cow;
 use std::rc::Rc;
 use std::time::Duration;
 
 use web_sys::AbortController;
 use worker::{Context, Delay, Env, Method, Request, Response};
 
+use super::flow::Account;
 use super::http::{self, Answer};
 use super::stubs::{GateStub, JobStub};
 use super::upstream::{self, Line, Opened, Raw};
@@ -13,7 +15,7 @@ use super::{clock, entropy, log, views};
 use crate::api::address::Address;
 use crate::api::auth::Caller;
 use crate::api::error::{ApiError, ErrorKind};
-use crate::api::status::{Outcome, Published, Question};
+use crate::api::status::{self, Published, Question};
 use crate::api::wish::{Handoff, Wish};
 use crate::call::Call;
 use crate::claude::failure::Failure;
@@ -23,7 +25,7 @@ use crate::claude::{rewrite, version};
 use crate::config::Config;
 use crate::job::JobId;
 use crate::policy::time::{Timestamp, whole_seconds};
-use crate::relay::{Next, Refusal, Relay, Says, Step};
+use crate::relay::{Next, Outcome, Refusal, Relay, Says, Step};
 use crate::submission::{self, AcceptedCall};
 
 /// The deployment, for one request.
@@ -56,7 +58,7 @@ pub(super) async fn create(mut request: Request, address: Address<'_>, caller: &
         request: &request,
         address,
         body: &body,
-        call: &call,
+        call: &Rc::new(call),
         handoff: wish.handoff,
         until: arrived + patience,
     };
@@ -90,7 +92,7 @@ struct AtWork<'a> {
     request: &'a Request,
     address: Address<'a>,
     body: &'a [u8],
-    call: &'a AcceptedCall,
+    call: &'a Rc<AcceptedCall>,
     handoff: Handoff,
     until: Timestamp,
 }
@@ -119,7 +121,7 @@ impl AtWork<'_> {
                         ("spillway-attempts", relay.calls().to_string()),
                     ];
                     ours.extend(self.call.accepted.mended.clone().map(|mended| ("spillway-mended", mended)));
-                    match self.line.open(&call, &self.body_for(&call), &ours).await {
+                    match self.line.open(&call, &self.body_for(&call), &ours, self.call, relay.calls()).await {
                         Opened::Flowing(response) => return Ok(response),
                         Opened::Failed(failed) => {
                             let next = relay.on_failure(&failed.0, clock::now(), &mut rng);
@@ -140,17 +142,17 @@ impl AtWork<'_> {
     }
 
     /// The body as it came, for the model that it names; for another one as that one needs it.
-    fn body_for(&self, call: &Call) -> Vec<u8> {
-        let AcceptedCall { accepted, is_as_it_came, stream } = self.call;
+    fn body_for(&self, call: &Call) -> Cow<'_, [u8]> {
+        let AcceptedCall { accepted, is_as_it_came, stream, .. } = self.call.as_ref();
         let asked = &accepted.record.spec.model;
         if *is_as_it_came && call.model == *asked {
-            return self.body.to_vec();
+            return self.body.into();
         }
         let mut body = call_body_prefix(&call.model, *stream).into_bytes();
         let rest = rewrite::for_model(accepted.request.as_bytes(), asked, &call.model, &self.place.config.models);
         body.extend_from_slice(&rest);
         body.push(b'}');
-        body
+        body.into()
     }
 
     /// The call becomes a job.
@@ -163,6 +165,7 @@ impl AtWork<'_> {
             .await
             .map_err(|error| http::unavailable(Some(id), &error))?;
         submission::check_creation(&creation, fingerprint)?;
+        self.account(Outcome::HandedOver, relay, Some(id), false);
         let language = self.language().to_owned();
         let mut next = relay.on_handed_over(clock::now());
         let mut answer: Option<Published> = None;
@@ -186,7 +189,9 @@ impl AtWork<'_> {
                     }
                 }
                 Next::Replay => match answer.as_ref().and_then(Published::outcome) {
-                    Some(Outcome::Done { message, model_used }) => return self.replay(message, &model_used, relay),
+                    Some(status::Outcome::Done { message, model_used }) => {
+                        return self.replay(message, &model_used, relay);
+                    }
                     _ => return Err(ApiError::no_such_job()),
                 },
                 Next::Refuse(refusal) => return self.refuse(refusal, relay, Some(id)),
@@ -215,11 +220,19 @@ impl AtWork<'_> {
         }
     }
 
+    fn account(&self, outcome: Outcome, relay: &Relay<'_>, job: Option<&JobId>, exposed: bool) {
+        let job = job.map(ToString::to_string);
+        let (job, model_used, calls) = (job.as_deref(), None, relay.calls());
+        let cause = relay.reason();
+        Account { outcome, job, model_used, cause, exposed, calls }.log(self.call);
+    }
+
     /// The upstream's last answer.
     fn pass_on(&self, last: Option<(Failure, Option<Raw>)>, relay: &Relay<'_>) -> Answer {
         let Some((_, Some(Raw { status, headers, body }))) = last else {
             return self.refuse(relay.unreachable(), relay, None);
         };
+        self.account(Outcome::PassedOn, relay, None, relay.exposes());
         if relay.has_retried() {
             let _ = headers.set(SHOULD_RETRY.0, SHOULD_RETRY.1);
         }
@@ -229,6 +242,9 @@ impl AtWork<'_> {
     }
 
     fn refuse(&self, refusal: Refusal, relay: &Relay<'_>, job: Option<&JobId>) -> Answer {
+        if job.is_none() {
+            self.account(Outcome::Refused, relay, None, refusal.exposes());
+        }
         let Refusal { kind, says, retry_after_seconds, is_final } = refusal;
         let message = match says {
             Says::Sentence(sentence) => sentence,

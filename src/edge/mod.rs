@@ -9,6 +9,7 @@ mod clock;
 mod consumer;
 mod entropy;
 mod entry;
+mod flow;
 mod gate_object;
 mod http;
 mod job_events;

@@ -10,7 +10,7 @@ use worker::{Env, Error, Response};
 use super::{clock, js, wire};
 use crate::api::auth::Caller;
 use crate::api::status::{Published, Question};
-use crate::job::{Begun, Claim, Interruption, JobId, Record, Renewal, Settled, Settlement, Token};
+use crate::job::{Begun, Claim, Interruption, JobId, Kept, Record, Renewal, Settled, Settlement, Token};
 use crate::json::{self, FromJson, Text};
 use crate::policy::answer::{Asking, Decision, Ended, PermitId, Verdict};
 use crate::policy::cause::Cause;
@@ -169,6 +169,11 @@ impl<'a> JobStub<'a> {
     /// Stores a job with its request.
     pub(super) async fn create(&self, record: &Record, request: &[u8]) -> Result<Creation, ObjectError> {
         self.ask("create", wire::frame(record, request)).await
+    }
+
+    /// Stores a job that is over from its beginning, with its request.
+    pub(super) async fn keep(&self, kept: &Kept, request: &[u8]) -> Result<(), ObjectError> {
+        self.ask("keep", wire::frame(kept, request)).await
     }
 
     pub(super) async fn answer_deferral(&self, caller: &Caller, accept: bool) -> Result<Deferral, ObjectError> {

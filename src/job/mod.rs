@@ -1,6 +1,7 @@
 //! The job: what was asked, how far it has come, and what happens next. Pure data and pure steps; the Job object in the
 //! edge ring stores what these functions return and does the effects they name.
 
+pub mod broken;
 pub mod draft;
 pub mod envelope;
 pub mod history;
@@ -11,6 +12,7 @@ pub mod settlement;
 pub mod spec;
 pub mod state;
 
+pub use broken::{Broken, Kept};
 pub use draft::{Discarded, Interruption};
 pub use envelope::Envelope;
 pub use id::JobId;

@@ -142,6 +142,33 @@ pub enum Event<'a> {
         calls: u32,
         /// From the submission to now.
         age_ms: u64,
+        /// Whether it had been a call that somebody waited for. If so, and if it is not `done`, its user has seen an error (A10).
+        handed_over: bool,
+    },
+    /// A call that somebody waited for is over, or has become a job: one line each.
+    SyncCall {
+        /// The job that it has become, or in which a part of its answer is kept.
+        job: Option<&'a str>,
+        /// Whose it is.
+        client: &'a str,
+        /// Its kind.
+        kind: &'a str,
+        /// Its priority.
+        priority: &'a str,
+        /// The model asked for.
+        model: &'a str,
+        /// The model that answered, or that broke off.
+        model_used: Option<&'a str>,
+        /// How it ended.
+        ended: &'a str,
+        /// Why it was not answered.
+        cause: Option<&'a str>,
+        /// Whether its user has seen an error that is Claude's (A10).
+        exposed: bool,
+        /// Calls made.
+        calls: u32,
+        /// From its arrival to now.
+        age_ms: u64,
     },
     /// A call ended without a result for anyone: its claim is void, or the app took the job back.
     CallAbandoned {
@@ -233,7 +260,8 @@ events! {
     "call_failed" => CallFailed { job, model, cause, status, request_id, duration_ms },
     "backoff" => Backoff { job, model, cause, failures, computed_wait_ms, wait_ms, costs_attempt },
     "job_resumed" => JobResumed { job, turn, computed_wait_ms, real_wait_ms },
-    "job_finished" => JobFinished { job, status, reason, attempts, calls, age_ms },
+    "job_finished" => JobFinished { job, status, reason, attempts, calls, age_ms, handed_over },
+    "sync_call" => SyncCall { job, client, kind, priority, model, model_used, ended, cause, exposed, calls, age_ms },
     "call_abandoned" => CallAbandoned { job, reason },
     "gate_transition" => GateTransition { job, model, from, to, why },
     "gate_overridden" => GateOverridden { model, state, lasts_ms, author, note },

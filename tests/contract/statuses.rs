@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use spillway::api::status::{Published, Question, etag, wording, wording_changes_in};
 use spillway::claude::response::Message;
 use spillway::job::settlement::FailedCall;
-use spillway::job::{Claim, Ending, FailReason, Hold, JobId, Record, Settlement, Then, Timing, Token};
+use spillway::job::{Broken, Claim, Effect, Ending, FailReason, Hold, JobId, Record, Settlement, Then, Timing, Token};
 use spillway::policy::answer::HoldReason;
 use spillway::policy::cause::Cause;
 use spillway::policy::time::Timestamp;
@@ -314,4 +314,34 @@ fn a_published_status_survives_kv_in_no_language() {
     let back: Published = serde_json::from_str(&json).unwrap();
     assert_eq!((back.client.as_str(), back.revision, back.is_final), ("app", 1, false));
     assert_eq!(serde_json::from_str::<Value>(&written(&back)).unwrap(), before);
+}
+
+#[test]
+fn what_is_kept_of_a_call_that_broke_off_is_a_job_that_is_over_from_its_beginning_and_can_be_done_again() {
+    let broken = Broken {
+        model: "m-small".into(),
+        cause: Cause::Overloaded,
+        error_type: Some("overloaded_error".into()),
+        request_id: Some("req_1".into()),
+        calls: 2,
+        at: at(3),
+    };
+    let mut called = job();
+    called.spec.handed_over = true;
+    let mut record = called.broken_off(JobId::random(2), broken);
+    let published = Published::new(&record, Some("Once upon".as_bytes()), LONG_WAIT, at(3)).unwrap();
+    let view: Value = serde_json::from_str(&written(&published)).unwrap();
+    assert!(published.is_final);
+    assert_eq!(view["id"], "job_00000000000000000000000000000002");
+    assert_eq!((&view["status"], &view["reason"]), (&json!("failed"), &json!("interrupted")));
+    assert_eq!((&view["partial_text"], &view["text"]), (&json!("Once upon"), &Value::Null));
+    assert_eq!((&view["calls"], &view["attempts"]), (&json!(2), &json!(0)));
+    assert_eq!((&view["error"]["type"], &view["error"]["cause"]), (&json!("overloaded_error"), &json!("overloaded")));
+    assert_eq!((&view["history"][0]["model"], &view["history"][0]["request_id"]), (&json!("m-small"), &json!("req_1")));
+    assert!(!record.spec.handed_over, "its user has seen what there is to see, and the call says so");
+
+    assert!(matches!(record.claim(1, at(3), &TIMING), Claim::Finished), "no queue may run it");
+    let effects = record.tick(at(3), &TIMING);
+    assert!(matches!(effects[..], [Effect::Publish { .. }]), "{effects:?}");
+    assert_eq!(record.regenerate(JobId::random(3)), Some(JobId::random(3)));
 }

@@ -41,7 +41,7 @@ describe("the Python SDK", { concurrency: true, skip: missing ?? false }, async 
     { when: { marker: "[[refused]]" }, then: { status: 400 } },
   ];
   const calm = { consecutive_hard: 500, minimum_calls: 500, consecutive_failures: 500 };
-  const spillway = missing ? null : await start({ script: { rules }, policy: { breaker: calm } });
+  const spillway = missing ? null : await start({ calls: true, script: { rules }, policy: { breaker: calm } });
   after(() => spillway?.stop());
 
   async function app(what, marker, headers = {}) {

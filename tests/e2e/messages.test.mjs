@@ -19,7 +19,7 @@ const call = (text, more = {}) => ({
 const statuses = (spillway, marker) => spillway.calls({ marker }).map(({ outcome }) => outcome.status);
 
 describe("a healthy call", { concurrency: true }, async () => {
-  const spillway = await start({ script: { defaults: QUICK } });
+  const spillway = await start({ calls: true, script: { defaults: QUICK } });
   after(() => spillway.stop());
   const claude = sdk(spillway);
   const direct = sdk({ url: spillway.fake.url }, { apiKey: "key-of-anthropic" });
@@ -102,6 +102,7 @@ describe("overload before anything has come", { concurrency: true }, async () =>
     ...[1, 2].map((prompt_call) => ({ when: { marker: "[[streamed]]", prompt_call }, then: { status: 529 } })),
   ];
   const spillway = await start({
+    calls: true,
     script: { defaults: QUICK, rules },
     policy: { breaker: { consecutive_hard: 500, minimum_calls: 500, consecutive_failures: 500 } },
   });
@@ -189,6 +190,7 @@ describe("rate limits", { concurrency: true }, async () => {
     then: { status: 429, retry_after: seconds },
   });
   const spillway = await start({
+    calls: true,
     script: {
       defaults: QUICK,
       rules: [limited("short", 1), limited("long", 5), limited("impatient", 9), limited("passed", 7)],
@@ -240,7 +242,7 @@ describe("rate limits", { concurrency: true }, async () => {
 describe("the gate", async () => {
   const rules = [{ when: { model: MODEL }, then: { status: 529 } }];
   const breaker = { consecutive_failures: 1, consecutive_seconds: 0, consecutive_hard: 1, open_seconds: 3 };
-  const spillway = await start({ script: { defaults: QUICK, rules }, policy: { breaker } });
+  const spillway = await start({ calls: true, script: { defaults: QUICK, rules }, policy: { breaker } });
   after(() => spillway.stop());
 
   test("while it is open nobody calls: the fallback, or the error, and then a probe finds out that it is over", async () => {
@@ -276,6 +278,7 @@ describe("the gate", async () => {
 
 describe("a stream that breaks after content", { concurrency: true }, async () => {
   const spillway = await start({
+    calls: true,
     script: {
       rules: [
         {
@@ -304,7 +307,7 @@ describe("a stream that breaks after content", { concurrency: true }, async () =
 });
 
 describe("a caller who goes away", async () => {
-  const spillway = await start({ script: { rules: [{ then: { tokens: 400, chunk_delay_ms: 50 } }] } });
+  const spillway = await start({ calls: true, script: { rules: [{ then: { tokens: 400, chunk_delay_ms: 50 } }] } });
   after(() => spillway.stop());
 
   test("takes its call with it", async () => {
@@ -317,7 +320,7 @@ describe("a caller who goes away", async () => {
 });
 
 describe("a history with tools", { concurrency: true }, async () => {
-  const spillway = await start({ script: { defaults: QUICK } });
+  const spillway = await start({ calls: true, script: { defaults: QUICK } });
   after(() => spillway.stop());
   const use = (id) => ({ type: "tool_use", id, name: "look", input: {} });
   const result = (id, content = id) => ({ type: "tool_result", tool_use_id: id, content });

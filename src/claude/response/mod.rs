@@ -219,6 +219,11 @@ impl From<EventTooLarge> for Failure {
     }
 }
 
+/// Whether a block that begins like this is content before any delta of it.
+pub(super) fn is_first_content(start: &Fields<'_>) -> bool {
+    Block::new(start).has_content()
+}
+
 fn index(data: &Fields<'_>) -> Result<usize, Failure> {
     data.get("index").and_then(|index| index.get().parse().ok()).ok_or_else(out_of_turn)
 }

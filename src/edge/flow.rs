@@ -1,0 +1,287 @@
+//! An answer on its way to who waits for it.
+//!
+//! Only its beginning is held back: `message_start` comes from an overloaded upstream, too, and once a byte is out nothing can be
+//! tried again (A2). From the first content on each event goes out as it comes, by the rules of
+//! [`passage`](crate::claude::passage). The gate is told behind the caller's back how it ended; and what breaks off is kept as a
+//! job, whose name is in the last event that the caller reads: only once it is stored, so that nobody is promised what is not there.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use futures_channel::oneshot;
+use futures_util::StreamExt;
+use futures_util::stream::unfold;
+use web_sys::AbortController;
+use worker::{ByteStream, Context, Delay, Env, Error, Headers, Response};
+
+use super::stubs::{GateStub, JobStub};
+use super::upstream::{Opened, Raw};
+use super::{clock, log, views};
+use crate::call::Call;
+use crate::claude::failure::Failure;
+use crate::claude::passage::{End, Passage};
+use crate::claude::response::Usage;
+use crate::config::Config;
+use crate::job::{Broken, Kept};
+use crate::policy::answer::{Ended, Report};
+use crate::policy::cause::Cause;
+use crate::policy::rate_limits::{RateLimits, Used};
+use crate::policy::time::{Timestamp, millis};
+use crate::relay::{self, Outcome};
+use crate::submission::AcceptedCall;
+use crate::telemetry::Event;
+
+/// What is logged of a call that is over, or has become a job.
+pub(super) struct Account<'a> {
+    pub(super) outcome: Outcome,
+    pub(super) job: Option<&'a str>,
+    pub(super) model_used: Option<&'a str>,
+    pub(super) cause: Option<&'a str>,
+    pub(super) exposed: bool,
+    pub(super) calls: u32,
+}
+
+impl Account<'_> {
+    pub(super) fn log(&self, call: &AcceptedCall) {
+        let record = &call.accepted.record;
+        log::event(&Event::SyncCall {
+            job: self.job,
+            client: &record.client,
+            kind: &record.spec.kind,
+            priority: record.spec.priority.name(),
+            model: &record.spec.model,
+            model_used: self.model_used,
+            ended: self.outcome.name(),
+            cause: self.cause,
+            exposed: self.exposed,
+            calls: self.calls,
+            age_ms: millis(clock::now().since(record.created_at)),
+        });
+    }
+}
+
+/// Tells the gate how a call ended, behind the caller's back, and the log. Dropped without a word, the call was given up.
+pub(super) struct Reporter {
+    pub(super) env: Env,
+    pub(super) context: Rc<Context>,
+    pub(super) config: Rc<Config>,
+    pub(super) call: Call,
+    pub(super) accepted: Rc<AcceptedCall>,
+    /// Calls made, this one included.
+    pub(super) calls: u32,
+    pub(super) abort: AbortController,
+    pub(super) limits: RateLimits,
+    pub(super) is_told: bool,
+}
+
+impl Reporter {
+    pub(super) fn answered(&mut self, used: Option<Usage>) {
+        if self.is_told {
+            return;
+        }
+        let used = used.map(|Usage { input_tokens, output_tokens }| Used { input_tokens, output_tokens });
+        self.report(Report::Success, used);
+        self.account(Outcome::Answered, None, None);
+    }
+
+    pub(super) fn failed(&mut self, failure: &Failure, after_content: bool) {
+        let Failure { cause, retry_after, .. } = *failure;
+        self.report(Report::Failure { cause, after_content, retry_after }, None);
+    }
+
+    fn report(&mut self, report: Report, used: Option<Used>) {
+        if std::mem::replace(&mut self.is_told, true) {
+            return;
+        }
+        views::forget(&self.call.model);
+        let Call { model, permit, asking, .. } = self.call.clone();
+        let limits = RateLimits { used, ..self.limits };
+        let ended = Ended { permit, asking, report, limits, backoff: self.config.policy.backoff.clone() };
+        let env = self.env.clone();
+        self.context.wait_until(async move {
+            if let Err(error) = GateStub::new(&env, &model, "").report(ended).await {
+                log::trouble(None, "gate", &error.to_string());
+            }
+        });
+    }
+
+    fn account(&self, outcome: Outcome, cause: Option<Cause>, job: Option<&str>) {
+        let account = Account {
+            outcome,
+            job,
+            model_used: Some(&self.call.model),
+            cause: cause.map(Cause::name),
+            exposed: cause.is_some_and(relay::exposes),
+            calls: self.calls,
+        };
+        account.log(&self.accepted);
+    }
+
+    /// Keeps what came of an answer that broke off. The job's name, if it is stored soon.
+    async fn keep(&self, failure: &Failure, text: &str, request_id: Option<String>) -> Option<String> {
+        let id = self.accepted.kept_as.clone();
+        let broken = Broken {
+            model: self.call.model.clone(),
+            cause: failure.cause,
+            error_type: failure.kind.clone(),
+            request_id: failure.request_id.clone().or(request_id),
+            calls: self.calls,
+            at: clock::now(),
+        };
+        let record = self.accepted.accepted.record.clone().broken_off(id.clone(), broken);
+        let kept = Kept { record, text: text.to_owned() };
+        let (told, stored) = oneshot::channel();
+        let (env, accepted) = (self.env.clone(), self.accepted.clone());
+        let account = (self.call.model.clone(), failure.cause, self.calls);
+        let name = id.to_string();
+        self.context.wait_until(async move {
+            let mut is_stored = false;
+            for pause in KEEP_PAUSES {
+                Delay::from(pause).await;
+                match JobStub::new(&env, &id).keep(&kept, accepted.accepted.request.as_bytes()).await {
+                    Ok(()) => {
+                        is_stored = true;
+                        break;
+                    }
+                    Err(error) => log::trouble(Some(&id.to_string()), "job_object", &error.to_string()),
+                }
+            }
+            let (model, cause, calls) = account;
+            let job = id.to_string();
+            let account = Account {
+                outcome: Outcome::Interrupted,
+                job: is_stored.then_some(&job),
+                model_used: Some(&model),
+                cause: Some(cause.name()),
+                exposed: relay::exposes(cause),
+                calls,
+            };
+            account.log(&accepted);
+            // Who waited for it may have gone.
+            let _ = told.send(is_stored);
+        });
+        matches!(clock::within(KEEP_PATIENCE, stored).await, Some(Ok(true))).then_some(name)
+    }
+}
+
+impl Drop for Reporter {
+    fn drop(&mut self) {
+        if !self.is_told {
+            self.report(Report::Abandoned, None);
+            self.account(Outcome::Abandoned, None, None);
+            self.abort.abort();
+        }
+    }
+}
+
+/// A stream on its way.
+pub(super) struct Flow {
+    stream: ByteStream,
+    passage: Passage,
+    idle: Duration,
+    until: Timestamp,
+    request_id: Option<String>,
+    /// Whether the upstream has nothing more to say.
+    is_closed: bool,
+    is_over: bool,
+    reporter: Reporter,
+}
+
+impl Flow {
+    pub(super) fn new(stream: ByteStream, began_at: Timestamp, request_id: Option<String>, reporter: Reporter) -> Self {
+        let limits = reporter.call.limits;
+        Self {
+            stream,
+            passage: Passage::new(),
+            idle: limits.idle,
+            until: began_at + limits.total,
+            request_id,
+            is_closed: false,
+            is_over: false,
+            reporter,
+        }
+    }
+
+    /// Reads on until there is content, or an end.
+    pub(super) async fn begin(mut self, headers: Headers) -> Opened {
+        while !self.is_closed && self.passage.end().is_none() && !self.passage.has_content() {
+            self.read().await;
+        }
+        if !self.passage.has_content()
+            && let Some(End::Broken(failure) | End::Unreadable(failure)) = self.passage.end().cloned()
+        {
+            self.reporter.failed(&failure, false);
+            self.reporter.abort.abort();
+            let raw = Raw { status: 200, headers, body: self.passage.into_bytes() };
+            return Opened::Failed(Box::new((failure, Some(raw).filter(|raw| !raw.body.is_empty()))));
+        }
+        match Response::from_stream(unfold(self, Self::pass)) {
+            Ok(response) => Opened::Flowing(response.with_headers(headers)),
+            Err(_) => Opened::Failed(Box::new((Failure::transport(Cause::ConnectionFailed), None))),
+        }
+    }
+
+    /// The next piece for the caller.
+    async fn pass(mut self) -> Option<(Result<Vec<u8>, Error>, Self)> {
+        loop {
+            // Not only when the upstream closes: who has the whole answer may leave.
+            if let Some(End::Complete(usage)) = self.passage.end() {
+                self.reporter.answered(Some(*usage));
+            }
+            let out = self.passage.take();
+            if !out.is_empty() {
+                return Some((Ok(out), self));
+            }
+            match self.passage.end().cloned() {
+                _ if self.is_over => return None,
+                Some(End::Broken(failure)) => {
+                    self.is_over = true;
+                    let out = self.interrupted(&failure).await;
+                    return Some((Ok(out), self));
+                }
+                end if self.is_closed => {
+                    if let Some(End::Unreadable(failure)) = end {
+                        self.reporter.failed(&failure, true);
+                        self.reporter.account(Outcome::Unreadable, Some(failure.cause), None);
+                    }
+                    return None;
+                }
+                _ => self.read().await,
+            }
+        }
+    }
+
+    /// The end of an answer that broke off.
+    async fn interrupted(&mut self, failure: &Failure) -> Vec<u8> {
+        self.reporter.failed(failure, true);
+        self.reporter.abort.abort();
+        let job = self.reporter.keep(failure, self.passage.text(), self.request_id.take()).await;
+        self.passage.last(job.as_deref())
+    }
+
+    /// Takes what the upstream says next.
+    async fn read(&mut self) {
+        let patience = self.idle.min(self.until.after(clock::now()));
+        let cause = match clock::within(patience, self.stream.next()).await {
+            Some(Some(Ok(chunk))) => return self.passage.push(&chunk),
+            Some(None) => None,
+            Some(Some(Err(_))) if self.passage.has_content() => Some(Cause::Truncated),
+            Some(Some(Err(_))) => Some(Cause::ConnectionFailed),
+            None if clock::now() >= self.until => Some(Cause::TotalTimeout),
+            None => Some(Cause::IdleTimeout),
+        };
+        self.is_closed = true;
+        self.passage.close(cause);
+    }
+}
+
+/// How long after one another it is tried to keep what broke off.
+const KEEP_PAUSES: [Duration; 5] = [
+    Duration::ZERO,
+    Duration::from_millis(250),
+    Duration::from_secs(1),
+    Duration::from_secs(4),
+    Duration::from_secs(10),
+];
+/// How long the caller's last event waits for that.
+const KEEP_PATIENCE: Duration = Duration::from_secs(2);
