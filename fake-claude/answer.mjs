@@ -30,8 +30,8 @@ export function composeAnswer(body, options = {}) {
   const writer = new Writer(maxTokens);
   writeThinking(writer, body, options, digest);
   const tool = toolFor(body, options);
+  if (!tool || (options.tool_use && options.text !== undefined)) writeText(writer, body, options);
   if (tool) writeToolUse(writer, tool, body, options, digest);
-  else writeText(writer, body, options);
   return {
     id: identifier("msg_01", digest),
     type: "message",
