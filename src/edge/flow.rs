@@ -119,7 +119,10 @@ impl Reporter {
 
     /// Keeps what came of an answer that broke off. The job's name, if it is stored soon.
     async fn keep(&self, failure: &Failure, text: &str, request_id: Option<String>) -> Option<String> {
-        let id = self.accepted.kept_as.clone();
+        let Some(id) = self.accepted.kept_as.clone() else {
+            self.account(Outcome::Interrupted, Some(failure.cause), None);
+            return None;
+        };
         let broken = Broken {
             model: self.call.model.clone(),
             cause: failure.cause,

@@ -4,14 +4,16 @@ use std::borrow::Cow;
 use std::rc::Rc;
 use std::time::Duration;
 
+use wasm_bindgen::JsValue;
 use web_sys::AbortController;
 use worker::{Context, Delay, Env, Method, Request, Response};
 
 use super::flow::Account;
 use super::http::{self, Answer};
+use super::large::{self, CallBody};
 use super::stubs::{GateStub, JobStub};
 use super::upstream::{self, Line, Opened, Raw};
-use super::{clock, entropy, log, views};
+use super::{clock, entropy, js, log, views};
 use crate::api::address::Address;
 use crate::api::auth::Caller;
 use crate::api::error::{ApiError, ErrorKind};
@@ -42,15 +44,29 @@ pub(super) async fn create(mut request: Request, address: Address<'_>, caller: &
     let Caller::Client(client) = caller else {
         return Err(ApiError::new(ErrorKind::Permission, "calls belong to clients: call with a client key"));
     };
-    let body = http::read_json(&mut request).await?;
+    submission::check_content_type(request.headers().get("content-type").ok().flatten().as_deref())?;
+    let body = large::read(&mut request, place.context).await?;
     let wish = Wish::parse(|name| request.headers().get(name).ok().flatten())?;
-    let headers = http::SubmissionHeaders::of(&request);
-    let incoming = headers.incoming(client, &body);
-    let random = entropy::bits().ok_or_else(|| ApiError::unavailable("no randomness to name a job with", 1))?;
-    let accepted = submission::accept_call(incoming, &wish, place.config, random, arrived)?;
     let passed = passed_headers(&request);
     let line = Line { config: place.config, env: place.env, context: place.context, headers: &passed };
-    let Some(call) = accepted else { return pass("POST", "/v1/messages", Some(&body), &line).await };
+    let accepted = match &body {
+        CallBody::Whole(body) => {
+            let headers = http::SubmissionHeaders::of(&request);
+            let incoming = headers.incoming(client, body);
+            let random = entropy::bits().ok_or_else(|| ApiError::unavailable("no randomness to name a job with", 1))?;
+            submission::accept_call(incoming, &wish, place.config, random, arrived)?
+        }
+        CallBody::Large(beginning, _) => {
+            submission::accept_large_call(client, beginning, &wish, place.config, arrived)?
+        }
+    };
+    let Some(call) = accepted else {
+        let (body, ours) = match body {
+            CallBody::Whole(body) => (js::bytes(&body), vec![]),
+            CallBody::Large(_, body) => (body, vec![MADE_ONCE]),
+        };
+        return pass("POST", "/v1/messages", Some(body), &ours, &line).await;
+    };
     let patience = wish.max_wait.unwrap_or(Duration::from_secs(place.config.policy.sync.max_wait_seconds));
     let at_work = AtWork {
         place,
@@ -59,29 +75,31 @@ pub(super) async fn create(mut request: Request, address: Address<'_>, caller: &
         address,
         body: &body,
         call: &Rc::new(call),
-        handoff: wish.handoff,
-        until: arrived + patience,
+        // What is sent as a stream is gone with its first call.
+        handoff: if matches!(body, CallBody::Whole(_)) { wish.handoff } else { Handoff::Never },
+        until: if matches!(body, CallBody::Whole(_)) { arrived + patience } else { arrived },
     };
     at_work.work().await
 }
 
 /// Anything else of the upstream's API: passed through.
-pub(super) async fn pass_through(mut request: Request, address: Address<'_>, place: &Place<'_>) -> Answer {
+pub(super) async fn pass_through(request: Request, address: Address<'_>, place: &Place<'_>) -> Answer {
     let method = request.method();
-    let body = if method == Method::Post { Some(http::read_body(&mut request).await?) } else { None };
+    let body = request.inner().body().filter(|_| method == Method::Post).map(JsValue::from);
     let headers = passed_headers(&request);
     let line = Line { config: place.config, env: place.env, context: place.context, headers: &headers };
-    pass(method.as_ref(), address.path_and_query, body.as_deref(), &line).await
+    pass(method.as_ref(), address.path_and_query, body, &[], &line).await
 }
 
-async fn pass(method: &str, path: &str, body: Option<&[u8]>, line: &Line<'_>) -> Answer {
+async fn pass(method: &str, path: &str, body: Option<JsValue>, ours: &[(&str, &str)], line: &Line<'_>) -> Answer {
     let abort = AbortController::new().map_err(|_| ApiError::unavailable("nothing can be called", 1))?;
     let patience = Duration::from_secs(line.config.policy.call.headers_seconds);
     let response = line
         .send(method, path, body, patience, &abort)
         .await
         .map_err(|cause| ApiError::unavailable(Failure::transport(cause).message, 1))?;
-    let headers = upstream::passed_on(response.headers(), &[]);
+    let ours: Vec<_> = ours.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();
+    let headers = upstream::passed_on(response.headers(), &ours);
     Ok(response.with_headers(headers))
 }
 
@@ -91,7 +109,7 @@ struct AtWork<'a> {
     line: Line<'a>,
     request: &'a Request,
     address: Address<'a>,
-    body: &'a [u8],
+    body: &'a CallBody,
     call: &'a Rc<AcceptedCall>,
     handoff: Handoff,
     until: Timestamp,
@@ -121,7 +139,14 @@ impl AtWork<'_> {
                         ("spillway-attempts", relay.calls().to_string()),
                     ];
                     ours.extend(self.call.accepted.mended.clone().map(|mended| ("spillway-mended", mended)));
-                    match self.line.open(&call, &self.body_for(&call), &ours, self.call, relay.calls()).await {
+                    let body = match self.body {
+                        CallBody::Whole(body) => js::bytes(&self.body_for(&call, body)),
+                        CallBody::Large(_, stream) => {
+                            ours.push((MADE_ONCE.0, MADE_ONCE.1.to_owned()));
+                            stream.clone()
+                        }
+                    };
+                    match self.line.open(&call, body, &ours, self.call, relay.calls()).await {
                         Opened::Flowing(response) => return Ok(response),
                         Opened::Failed(failed) => {
                             let next = relay.on_failure(&failed.0, clock::now(), &mut rng);
@@ -142,11 +167,11 @@ impl AtWork<'_> {
     }
 
     /// The body as it came, for the model that it names; for another one as that one needs it.
-    fn body_for(&self, call: &Call) -> Cow<'_, [u8]> {
+    fn body_for<'b>(&self, call: &Call, as_it_came: &'b [u8]) -> Cow<'b, [u8]> {
         let AcceptedCall { accepted, is_as_it_came, stream, .. } = self.call.as_ref();
         let asked = &accepted.record.spec.model;
         if *is_as_it_came && call.model == *asked {
-            return self.body.into();
+            return as_it_came.into();
         }
         let mut body = call_body_prefix(&call.model, *stream).into_bytes();
         let rest = rewrite::for_model(accepted.request.as_bytes(), asked, &call.model, &self.place.config.models);
@@ -270,5 +295,7 @@ fn passed_headers(request: &Request) -> Vec<(&'static str, String)> {
     headers
 }
 
+/// The header of an answer to a call that could not be made again, nor handed over.
+const MADE_ONCE: (&str, &str) = ("spillway-handoff", "never");
 /// Official SDKs obey it.
 const SHOULD_RETRY: (&str, &str) = ("x-should-retry", "false");

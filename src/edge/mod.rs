@@ -17,6 +17,7 @@ mod job_object;
 mod job_storage;
 mod js;
 mod keeper;
+mod large;
 mod log;
 mod messages;
 mod results;

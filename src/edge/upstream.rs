@@ -49,7 +49,7 @@ impl Line<'_> {
         &self,
         method: &str,
         path: &str,
-        body: Option<&[u8]>,
+        body: Option<JsValue>,
         patience: Duration,
         abort: &AbortController,
     ) -> Result<Response, Cause> {
@@ -63,7 +63,7 @@ impl Line<'_> {
                 ("redirect", "manual".into()),
                 ("signal", abort.signal().into()),
             ];
-            members.extend(body.map(|body| ("body", js::bytes(body))));
+            members.extend(body.clone().map(|body| ("body", body)));
             js::object(&members)
         };
         let request = request().map_err(|_| Cause::ConnectionFailed)?;
@@ -79,7 +79,7 @@ impl Line<'_> {
     pub(super) async fn open(
         &self,
         call: &Call,
-        body: &[u8],
+        body: JsValue,
         ours: &[(&str, String)],
         accepted: &Rc<AcceptedCall>,
         calls: u32,

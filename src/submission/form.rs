@@ -4,16 +4,20 @@ use crate::api::error::ApiError;
 use crate::api::form::Form;
 use crate::api::wish::Wish;
 use crate::claude::betas::Betas;
-use crate::claude::request::MessagesRequest;
+use crate::claude::request::{MessagesRequest, is_model};
 use crate::claude::version;
 use crate::config::{Config, MAX_DEADLINE_SECONDS, MIN_DEADLINE_SECONDS};
 use crate::job::{Spec, WhenInterrupted};
-use crate::json::Text;
+use crate::json::{Text, for_each_of_members};
+use crate::policy::demands::Demands;
 use crate::policy::priority::Priority;
 use crate::policy::wording::language;
 
 /// The largest submission: 8 MiB. It is held in memory once, raw.
 pub const MAX_BODY_BYTES: usize = 8 * 1024 * 1024;
+
+/// The largest call that is passed on: what the Messages API takes.
+pub const MAX_CALL_BYTES: usize = 32 * 1024 * 1024;
 
 /// A checked submission.
 #[derive(Debug)]
@@ -98,14 +102,45 @@ pub(super) fn of_call(
     let request = MessagesRequest::parse(std::str::from_utf8(body).ok()?, "request").ok()?;
     let betas = Betas::parse(betas.unwrap_or_default()).ok()?;
     version.map_or(Ok(()), version::check).ok()?;
+    let spec = of_wish(wish, request.model.as_deref(), request.demands.clone(), config);
+    let spec = Spec { version: version.map(str::to_owned), ..spec };
+    Some(Submission { spec: with_betas(spec, betas), request })
+}
+
+/// The fields of a call of which no more than the beginning is known: it is for the model that is named there, and no other.
+#[must_use]
+pub(super) fn of_large_call(beginning: &[u8], wish: &Wish, config: &Config) -> Option<Spec> {
+    let model = model_at_the_beginning(beginning)?;
+    let spec = of_wish(wish, Some(&model), Demands::default(), config);
+    Some(Spec { first_choice_only: true, fallback_allowed: false, handed_over: false, ..spec })
+}
+
+/// The model that a body names before anything that is long, if it does.
+fn model_at_the_beginning(beginning: &[u8]) -> Option<String> {
+    let text = match std::str::from_utf8(beginning) {
+        Ok(text) => text,
+        Err(error) => std::str::from_utf8(beginning.get(..error.valid_up_to())?).ok()?,
+    };
+    let mut model = None;
+    // It breaks off somewhere, of course.
+    let _ = for_each_of_members(text.trim_start().strip_prefix('{')?, &mut |name, value| {
+        if name == "model" && model.is_none() {
+            model = value.string().map(std::borrow::Cow::into_owned);
+        }
+        Ok(())
+    });
+    model.filter(|model| is_model(model))
+}
+
+fn of_wish(wish: &Wish, model: Option<&str>, demands: Demands, config: &Config) -> Spec {
     let kind = wish.kind.clone().unwrap_or_else(|| DEFAULT_KIND.to_owned());
-    let own = config.kinds.get(&kind).and_then(|kind| kind.primary_model.clone());
-    let spec = Spec {
+    let own = config.kinds.get(&kind).and_then(|kind| kind.primary_model.as_deref());
+    Spec {
+        model: model.or(own).unwrap_or(&config.primary_model).to_owned(),
         kind,
         priority: wish.priority,
-        model: request.model.clone().or(own).unwrap_or_else(|| config.primary_model.clone()),
         betas: None,
-        version: version.map(str::to_owned),
+        version: None,
         preset: None,
         deadline_seconds: config.policy.deadline_seconds,
         when_exhausted: None,
@@ -113,13 +148,12 @@ pub(super) fn of_call(
         webhook: None,
         metadata: None,
         locale: None,
-        demands: request.demands.clone(),
+        demands,
         first_choice_only: wish.fallback == Some(false),
         fallback_allowed: wish.fallback == Some(true),
         handed_over: true,
         regenerates: None,
-    };
-    Some(Submission { spec: with_betas(spec, betas), request })
+    }
 }
 
 /// The betas are passed on as they came, and are asked of the model, too.
@@ -191,3 +225,32 @@ const FIELDS: [&str; 10] = [
 /// The kind of a call that names none.
 const DEFAULT_KIND: &str = "default";
 const MAX_METADATA_BYTES: usize = 4_096;
+
+#[cfg(test)]
+mod tests {
+    use super::model_at_the_beginning;
+
+    #[test]
+    fn a_large_bodys_model_is_found_if_nothing_long_is_before_it() {
+        let long = "x".repeat(9_000);
+        for (body, model) in [
+            (
+                format!(r#"{{"model":"m-1","max_tokens":9,"messages":[{{"role":"user","content":"{long}"}}]}}"#),
+                Some("m-1"),
+            ),
+            (format!(r#" {{ "max_tokens":9, "stream":true,"model" : "m-1", "system":"{long}"}}"#), Some("m-1")),
+            (format!(r#"{{"model":"\u006d-1","system":"{long}"}}"#), Some("m-1")),
+            (format!(r#"{{"system":"{long}","model":"m-1"}}"#), None),
+            (format!(r#"{{"model":7,"system":"{long}"}}"#), None),
+            (format!(r#"{{"model":"","system":"{long}"}}"#), None),
+            (format!(r#"{{"metadata":{{"model":"no"}},"system":"{long}"}}"#), None),
+            (r#"["model","m-1"]"#.to_owned(), None),
+            (String::new(), None),
+        ] {
+            let beginning = &body.as_bytes()[..body.len().min(4_096)];
+            assert_eq!(model_at_the_beginning(beginning).as_deref(), model, "{:.40}", body);
+        }
+        let cut = &r#"{"model":"m-1","system":"é"#.as_bytes()[..26];
+        assert_eq!(model_at_the_beginning(cut).as_deref(), Some("m-1"), "in the middle of a character");
+    }
+}

@@ -8,7 +8,7 @@
 
 mod form;
 
-pub use form::{MAX_BODY_BYTES, Submission};
+pub use form::{MAX_BODY_BYTES, MAX_CALL_BYTES, Submission};
 
 use sha2::{Digest, Sha256};
 
@@ -33,9 +33,9 @@ pub struct AcceptedCall {
     pub is_as_it_came: bool,
     /// Whether the caller wants a stream.
     pub stream: bool,
-    /// The job in which the answer is kept if it breaks off. Never the one of the idempotency key: who sends the same call
-    /// again wants it answered, and that job never will be.
-    pub kept_as: JobId,
+    /// The job in which the answer is kept if it breaks off, if the call can be kept. Never the one of the idempotency key: who sends
+    /// the same call again wants it answered, and that job never will be.
+    pub kept_as: Option<JobId>,
 }
 
 /// What came in, apart from the route.
@@ -136,11 +136,7 @@ pub fn accept_call(
     random: u128,
     now: Timestamp,
 ) -> Result<Option<AcceptedCall>, ApiError> {
-    if let Some(kind) = wish.kind.as_deref().filter(|kind| config.kinds.get(kind).is_none()) {
-        let names = config.kinds.names().collect::<Vec<_>>().join(", ");
-        let message = format!("spillway-kind: must be one of {names}, is {kind:?}");
-        return Err(ApiError::new(ErrorKind::InvalidRequest, message));
-    }
+    check_kind(wish, config)?;
     let id = match incoming.idempotency_key {
         None => JobId::random(random),
         Some(key) => keyed_id(incoming.client, key, config)?,
@@ -151,8 +147,34 @@ pub fn accept_call(
     let (request, mended) = mend(request.body_rest, &mut spec, "")?;
     let record = Record::new(id, incoming.client.to_owned(), spec, fingerprint(&incoming), now);
     let is_as_it_came = names_model && mended.is_none();
-    let kept_as = JobId::random(random);
+    let kept_as = Some(JobId::random(random));
     Ok(Some(AcceptedCall { accepted: Accepted { record, request, mended }, is_as_it_came, stream, kept_as }))
+}
+
+/// A call whose body is too large for a job, from its beginning: it is made as it came, once, and can neither be handed over nor
+/// kept. `None` if the model is not found there; then nobody knows whose gate it goes through.
+///
+/// # Errors
+/// What is wrong with the headers that are ours.
+pub fn accept_large_call(
+    client: &str,
+    beginning: &[u8],
+    wish: &Wish,
+    config: &Config,
+    now: Timestamp,
+) -> Result<Option<AcceptedCall>, ApiError> {
+    check_kind(wish, config)?;
+    let Some(spec) = form::of_large_call(beginning, wish, config) else { return Ok(None) };
+    let record = Record::new(JobId::random(0), client.to_owned(), spec, String::new(), now);
+    let accepted = Accepted { record, request: String::new(), mended: None };
+    Ok(Some(AcceptedCall { accepted, is_as_it_came: true, stream: false, kept_as: None }))
+}
+
+fn check_kind(wish: &Wish, config: &Config) -> Result<(), ApiError> {
+    let Some(kind) = wish.kind.as_deref().filter(|kind| config.kinds.get(kind).is_none()) else { return Ok(()) };
+    let names = config.kinds.names().collect::<Vec<_>>().join(", ");
+    let message = format!("spillway-kind: must be one of {names}, is {kind:?}");
+    Err(ApiError::new(ErrorKind::InvalidRequest, message))
 }
 
 /// A body whose tool history can be sent, and what was done to it. Its places are within `place`.

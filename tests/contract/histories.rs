@@ -63,7 +63,10 @@ fn what_is_done_again_is_checked_again() {
     assert_eq!(refused.problems[0].place, "request.messages.2.content.0");
     let sound = body_rest(r#"[{"type":"tool_result","tool_use_id":"t1"}]"#);
     let old = job(INTERRUPTED).unwrap().record;
-    assert_eq!(submission::again(old, JobId::random(2), sound.clone().into_bytes(), NOW).unwrap().1, sound.into_bytes());
+    assert_eq!(
+        submission::again(old, JobId::random(2), sound.clone().into_bytes(), NOW).unwrap().1,
+        sound.into_bytes()
+    );
 }
 
 #[test]
