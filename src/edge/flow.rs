@@ -93,12 +93,18 @@ impl Reporter {
         if std::mem::replace(&mut self.is_told, true) {
             return;
         }
-        views::forget(&self.call.model);
+        // An answer is what the view said already, unless the call was to find that out.
+        if self.call.permit.is_some() || matches!(report, Report::Failure { .. }) {
+            views::forget(&self.call.model);
+        }
         let Call { model, permit, asking, .. } = self.call.clone();
         let limits = RateLimits { used, ..self.limits };
         let ended = Ended { permit, asking, report, limits, backoff: self.config.policy.backoff.clone() };
         let env = self.env.clone();
+        // The caller first: what goes well is no news to anybody, and all of an isolate's work is done one after the other.
+        let pause = if matches!(report, Report::Success) { REPORT_PAUSE } else { Duration::ZERO };
         self.context.wait_until(async move {
+            Delay::from(pause).await;
             if let Err(error) = GateStub::new(&env, &model, "").report(ended).await {
                 log::trouble(None, "gate", &error.to_string());
             }
@@ -278,6 +284,8 @@ impl Flow {
     }
 }
 
+/// How long the gate waits for what is no news.
+const REPORT_PAUSE: Duration = Duration::from_millis(20);
 /// How long after one another it is tried to keep what broke off.
 const KEEP_PAUSES: [Duration; 5] = [
     Duration::ZERO,

@@ -46,9 +46,13 @@ pub(super) async fn read(request: &mut Request, context: &Context) -> std::resul
         return Ok(CallBody::Whole(Vec::new()));
     }
     let broken = |_| ApiError::new(ErrorKind::InvalidRequest, "the body broke off");
+    if announced.is_some_and(|length| length <= MAX_BODY_BYTES) {
+        let buffer = js::settle(request.inner(), "arrayBuffer", &[]).await.map_err(broken)?;
+        return Ok(CallBody::Whole(Uint8Array::new(&buffer).to_vec()));
+    }
     let reader = js::call(&source, "getReader", &[]).map_err(broken)?;
     let enough = if announced.is_some_and(|length| length > MAX_BODY_BYTES) { 0 } else { MAX_BODY_BYTES };
-    let mut begun = Vec::with_capacity(announced.unwrap_or_default().min(enough));
+    let mut begun = Vec::new();
     while let Some(chunk) = next(&reader).await.map_err(broken)? {
         begun.extend_from_slice(&chunk.to_vec());
         if begun.len() > enough {
