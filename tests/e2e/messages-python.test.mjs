@@ -39,6 +39,7 @@ describe("the Python SDK", { concurrency: true, skip: missing ?? false }, async 
     { when: { marker: "[[never]]" }, then: { status: 529 } },
     { when: { marker: "[[long]]" }, then: { status: 529 } },
     { when: { marker: "[[refused]]" }, then: { status: 400 } },
+    { when: { marker: "[[broken]]" }, then: { tokens: 60, cut: { after_deltas: 5, how: "error" } } },
   ];
   const calm = { consecutive_hard: 500, minimum_calls: 500, consecutive_failures: 500 };
   const spillway = missing ? null : await start({ calls: true, script: { rules }, policy: { breaker: calm } });
@@ -77,6 +78,14 @@ describe("the Python SDK", { concurrency: true, skip: missing ?? false }, async 
     }
     assert.ok(created.headers["spillway-job"]);
     assert.equal(streamed.joined, streamed.text);
+  });
+
+  test("an answer that breaks off is an error that names the job in which its beginning is kept", async () => {
+    const broken = await app("stream", "broken");
+    assert.deepEqual([broken.body.error.type, broken.statuses], ["overloaded_error", [200]]);
+    const { body } = await spillway.job(broken.body.spillway_job);
+    assert.deepEqual([body.status, body.reason], ["failed", "interrupted"]);
+    assert.ok(body.partial_text.length > 0);
   });
 
   test("errors are the SDK's own classes, and its retries do not multiply the calls", async () => {
