@@ -16,7 +16,7 @@ use crate::policy::transition::{Past, Transition};
 use crate::telemetry::Event;
 
 /// One model's gate.
-#[durable_object]
+#[durable_object(fetch)]
 pub struct GateObject {
     state: State,
     env: Env,

@@ -25,7 +25,7 @@ use crate::submission::Creation;
 use crate::telemetry::Event;
 
 /// One job.
-#[durable_object]
+#[durable_object(alarm)]
 pub struct JobObject {
     inner: Rc<Inner>,
 }
