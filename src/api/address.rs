@@ -28,8 +28,13 @@ impl<'a> Address<'a> {
     /// The first parameter called `name`, as it was written: none of ours needs escaping.
     #[must_use]
     pub fn parameter(&self, name: &str) -> Option<&'a str> {
-        let parameters = self.query.split('&').map(|pair| pair.split_once('=').unwrap_or((pair, "")));
-        parameters.into_iter().find(|(known, _)| *known == name).map(|(_, value)| value)
+        self.parameters().find(|(known, _)| *known == name).map(|(_, value)| value)
+    }
+
+    /// Every parameter with its name, as they were written.
+    pub fn parameters(&self) -> impl Iterator<Item = (&'a str, &'a str)> + use<'a> {
+        let pairs = self.query.split('&').filter(|pair| !pair.is_empty());
+        pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")))
     }
 }
 

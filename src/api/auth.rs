@@ -90,6 +90,11 @@ impl Keys {
         !self.clients.is_empty()
     }
 
+    /// The clients' names; one that has two keys comes twice.
+    pub fn clients(&self) -> impl Iterator<Item = &str> {
+        self.clients.iter().map(|(name, _)| name.as_str())
+    }
+
     /// Whether the operator has a key.
     #[must_use]
     pub const fn has_operator(&self) -> bool {

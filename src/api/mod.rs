@@ -5,6 +5,7 @@ pub mod auth;
 pub mod error;
 pub mod events;
 pub mod form;
+pub mod listing;
 pub mod moment;
 pub mod overriding;
 pub mod read_token;

@@ -86,7 +86,8 @@ impl Route {
     pub const fn allow(&self) -> &'static str {
         match self {
             Self::Upstream => "GET, POST",
-            Self::Messages | Self::Jobs | Self::Deferral(_) | Self::Regenerate(_) => "POST",
+            Self::Jobs => "GET, POST",
+            Self::Messages | Self::Deferral(_) | Self::Regenerate(_) => "POST",
             Self::Job(_) => "GET, DELETE",
             Self::Events(_) | Self::Gates | Self::Health => "GET",
             Self::Override(_) => "PUT, DELETE",

@@ -9,7 +9,7 @@ use worker::{Context, Env, Headers, Method, Request, Response, Result};
 
 use super::messages::{self, Place};
 use super::stubs::{Cancellation, Deferral, GateStub, JobStub, ObjectError, Regeneration, Watch};
-use super::{clock, entropy, log, results, settings, together};
+use super::{clock, entropy, listing, log, results, settings, together};
 use crate::api::address::Address;
 use crate::api::auth::{self, Caller};
 use crate::api::error::{ApiError, ErrorKind};
@@ -70,6 +70,7 @@ async fn route(request: Request, env: &Env, context: &Rc<Context>, request_id: &
     match (route, method) {
         (Route::Messages, _) => messages::create(request, address, &caller, &place).await,
         (Route::Upstream, _) => messages::pass_through(request, address, &place).await,
+        (Route::Jobs, Method::Get) => listing::list(address, &caller, &config, env).await,
         (Route::Jobs, _) => submit(request, address, &caller, &config, env).await,
         (Route::Job(None) | Route::Events(None) | Route::Deferral(None) | Route::Regenerate(None), _) => {
             Err(ApiError::no_such_job())

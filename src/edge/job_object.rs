@@ -8,17 +8,20 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use futures_channel::oneshot;
+use futures_util::future::LocalBoxFuture;
 use worker::{Delay, DurableObject, Env, Request, Response, Result, State, durable_object};
 
 use super::job_events::Draft;
 use super::job_storage::JobStorage;
-use super::stubs::{AnswerDeferral, Begin, Cancellation, Deferral, Interrupted, Regenerate, Regeneration, Settle};
-use super::{clock, js, log, results, settings, wire};
+use super::stubs::{
+    AnswerDeferral, Begin, Cancellation, Deferral, IndexStub, Interrupted, Regenerate, Regeneration, Settle,
+};
+use super::{clock, js, log, results, settings, together, wire};
 use crate::api::auth::Caller;
 use crate::api::events::Entry;
 use crate::api::status::{self, Published, Question};
 use crate::config::Policy;
-use crate::job::{Begun, Claim, DeferralAnswer, Effect, Kept, Record, Settled, Timing};
+use crate::job::{Begun, Claim, DeferralAnswer, Effect, Kept, Record, Row, Settled, Timing};
 use crate::json::{self, ToJson};
 use crate::policy::priority::Priority;
 use crate::submission::Creation;
@@ -108,6 +111,10 @@ impl Inner {
             "/deferral" => self.answer_deferral(&wire::decode(&body)?)?,
             "/regenerate" => return self.regenerate(wire::decode(&body)?),
             "/cancel" => return self.cancel(&wire::decode(&body)?).await,
+            "/row" => {
+                let record = self.storage.load()?.filter(|record| !record.is_gone());
+                return json(&record.map(|record| record.row()));
+            }
             "/status" => return self.status(&wire::decode(&body)?, &config.policy).await,
             _ => return Response::error("no such operation", 404),
         };
@@ -325,9 +332,11 @@ impl Inner {
                 Ok(effects) if effects.is_empty() => {}
                 Ok(effects) => {
                     self.wake_watchers();
-                    for effect in effects {
-                        self.do_effect(effect).await;
-                    }
+                    // Side by side: an index that hangs keeps nothing else waiting.
+                    let doing = effects
+                        .into_iter()
+                        .map(|effect| -> LocalBoxFuture<'_, ()> { Box::pin(self.do_effect(effect)) });
+                    together::all(doing.collect()).await;
                 }
                 Err(error) => self.trouble("job_object", &error.to_string()),
             }
@@ -345,6 +354,7 @@ impl Inner {
             }
             Effect::Publish { ttl_seconds } => self.write_to_kv(ttl_seconds).await,
             Effect::Withdraw => self.delete_from_kv().await,
+            Effect::List { client, row } => self.tell_index(&client, &row).await,
             Effect::Erase => self.erase().await,
         };
         if let Err(error) = done {
@@ -388,6 +398,16 @@ impl Inner {
             results::delete(&self.env, &record.id).await?;
         }
         self.change(Record::withdrawn).map_err(|error| error.to_string())
+    }
+
+    async fn tell_index(&self, client: &str, row: &Row) -> std::result::Result<(), String> {
+        let told = IndexStub::new(&self.env, client, &row.id.to_string()).tell(row).await;
+        told.map_err(|error| format!("index: {error}"))?;
+        if self.storage.load().is_ok_and(|record| record.is_none()) {
+            // Its retention has ended meanwhile, and so has the row's.
+            return Ok(());
+        }
+        self.change(|record| record.listed(row.version)).map_err(|error| error.to_string())
     }
 
     async fn erase(&self) -> std::result::Result<(), String> {

@@ -47,10 +47,24 @@ pub(super) async fn note_gate(env: &Env, model: &str) -> Result<(), String> {
     write(env, "put", &[format!("{GATE_PREFIX}{model}").into(), "".into()]).await
 }
 
+/// Notes that `client` has an index, so that the operator's list has its jobs also when its key is gone.
+pub(super) async fn note_client(env: &Env, client: &str) -> Result<(), String> {
+    write(env, "put", &[format!("{CLIENT_PREFIX}{client}").into(), "".into()]).await
+}
+
+/// The clients that have an index; those of the last minute may be missing.
+pub(super) async fn clients(env: &Env) -> Result<Vec<String>, String> {
+    names(env, CLIENT_PREFIX).await
+}
+
 /// The models that have gates; those of the last minute may be missing.
 pub(super) async fn gates(env: &Env) -> Result<Vec<String>, String> {
+    names(env, GATE_PREFIX).await
+}
+
+async fn names(env: &Env, prefix: &str) -> Result<Vec<String>, String> {
     let list = async {
-        let options = js::object(&[("prefix", GATE_PREFIX.into())])?;
+        let options = js::object(&[("prefix", prefix.into())])?;
         let list = js::settle(&js::binding(env, BINDING)?, "list", &[options]).await?;
         Ok::<_, worker::Error>(Reflect::get(&list, &"keys".into())?)
     };
@@ -60,7 +74,7 @@ pub(super) async fn gates(env: &Env) -> Result<Vec<String>, String> {
         None => return Err("a list took too long".into()),
     };
     let name = |key: JsValue| Reflect::get(&key, &"name".into()).ok()?.as_string();
-    Ok(keys.iter().filter_map(|key| name(key)?.strip_prefix(GATE_PREFIX).map(str::to_owned)).collect())
+    Ok(keys.iter().filter_map(|key| name(key)?.strip_prefix(prefix).map(str::to_owned)).collect())
 }
 
 async fn write(env: &Env, method: &str, arguments: &[JsValue]) -> Result<(), String> {
@@ -77,4 +91,5 @@ fn key(id: &JobId) -> JsValue {
 
 const BINDING: &str = "RESULTS";
 const GATE_PREFIX: &str = "gate:";
+const CLIENT_PREFIX: &str = "client:";
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -9,8 +9,9 @@ use worker::{Env, Error, Response};
 
 use super::{clock, js, wire};
 use crate::api::auth::Caller;
+use crate::api::listing::Query;
 use crate::api::status::{Published, Question};
-use crate::job::{Begun, Claim, Interruption, JobId, Kept, Record, Renewal, Settled, Settlement, Token};
+use crate::job::{Begun, Claim, Interruption, JobId, Kept, Record, Renewal, Row, Settled, Settlement, Token};
 use crate::json::{self, FromJson, Text};
 use crate::policy::answer::{Asking, Decision, Ended, PermitId, Verdict};
 use crate::policy::cause::Cause;
@@ -238,8 +239,39 @@ impl<'a> JobStub<'a> {
         ask(self.env, JOB_BINDING, &self.name, "status", &json::write(question).into_bytes(), patience).await
     }
 
+    /// What its client's index should know; `None` if the job is there no more.
+    pub(super) async fn row(&self) -> Result<Option<Row>, ObjectError> {
+        ask(self.env, JOB_BINDING, &self.name, "row", &[], LIST_PATIENCE).await
+    }
+
     async fn ask<T: FromJson>(&self, operation: &str, body: Vec<u8>) -> Result<T, ObjectError> {
         ask(self.env, JOB_BINDING, &self.name, operation, &body, PATIENCE).await
+    }
+}
+
+/// The index of one client's jobs.
+pub(super) struct IndexStub<'a> {
+    env: &'a Env,
+    client: &'a str,
+    job: &'a str,
+}
+
+impl<'a> IndexStub<'a> {
+    /// For a row of `job`; whoever lists has none.
+    pub(super) const fn new(env: &'a Env, client: &'a str, job: &'a str) -> Self {
+        Self { env, client, job }
+    }
+
+    pub(super) async fn tell(&self, row: &Row) -> Result<(), ObjectError> {
+        self.exchange("tell", &json::write(row).into_bytes()).await.map(drop)
+    }
+
+    pub(super) async fn list(&self, query: &Query) -> Result<Vec<Row>, ObjectError> {
+        Ok(wire::decode(&self.exchange("list", &json::write(query).into_bytes()).await?)?)
+    }
+
+    async fn exchange(&self, operation: &str, body: &[u8]) -> Result<Vec<u8>, ObjectError> {
+        exchange(self.env, INDEX_BINDING, self.client, self.job, operation, body, LIST_PATIENCE).await
     }
 }
 
@@ -388,6 +420,9 @@ pub(super) const NAME_HEADER: &str = "spillway-name";
 pub(super) const ASKER_HEADER: &str = "spillway-job";
 const JOB_BINDING: &str = "JOB";
 const GATE_BINDING: &str = "GATE";
+const INDEX_BINDING: &str = "INDEX";
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Twice this, and the job goes on without the gate.
 const GATE_PATIENCE: Duration = Duration::from_secs(3);
+/// Nothing but a list waits for these.
+const LIST_PATIENCE: Duration = Duration::from_secs(3);

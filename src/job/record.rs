@@ -12,6 +12,7 @@ use std::time::Duration;
 use super::draft::Discarded;
 use super::history::{self, Entry};
 use super::id::JobId;
+use super::listing::Listing;
 use super::schedule::{Announcement, Publication, Timing};
 use super::settlement::{Ending, Hold, Settlement, Then};
 use super::spec::Spec;
@@ -81,6 +82,7 @@ pub struct Record {
     pub(super) lease: Option<Lease>,
     last_token: Token,
     pub(super) publication: Publication,
+    pub(super) listing: Listing,
 }
 
 json::object!(Record {
@@ -113,7 +115,8 @@ json::object!(Record {
     announcement,
     lease,
     last_token,
-    publication
+    publication,
+    listing = Listing::default()
 });
 
 /// Proof of a claim; a later claim makes it void.
@@ -331,6 +334,7 @@ impl Record {
             lease: None,
             last_token: Token(0),
             publication: Publication::Nothing,
+            listing: Listing::default().news(now),
         }
     }
 
@@ -525,6 +529,7 @@ impl Record {
             message.clear();
         }
         self.publication = self.publication.withdraw(now);
+        self.listing = self.listing.news(now);
     }
 
     /// Whether what is kept of its answer is only a part of one.
@@ -571,6 +576,7 @@ impl Record {
         self.deferrals = self.deferrals.saturating_add(1);
         (self.attempts, self.uncounted_calls) = (0, self.uncounted_calls.max(self.calls));
         self.deadline_at = self.deadline_at.max(resume_at + Duration::from_secs(self.spec.deadline_seconds));
+        self.listing = self.listing.news(now);
         self.wait(State::Deferred, millis(resume_at.after(now)), now);
     }
 
@@ -605,6 +611,7 @@ impl Record {
         self.lease = None;
         self.finished_at = Some(now);
         self.publication = Publication::due(now);
+        self.listing = self.listing.news(now);
     }
 
     pub(super) fn enter(&mut self, state: State, now: Timestamp) {

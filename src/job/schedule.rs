@@ -1,9 +1,9 @@
 //! What has to happen for a job next, and when: the Job object's alarm, as data.
 //!
-//! The alarm is watchdog (a turn whose message does not come is sent again), outbox (messages and the published result,
-//! until they are taken) and undertaker (everything is deleted when the retention is over). [`Record::tick`] is asked
-//! after every event and by the alarm; whatever it answers may be done twice without harm, and is asked for again until
-//! [`Record::announced`], [`Record::published`] or [`Record::withdrawn`] says that it worked.
+//! The alarm is watchdog (a turn whose message does not come is sent again), outbox (messages, the published result and the
+//! index' row, until they are taken) and undertaker (everything is deleted when the retention is over). [`Record::tick`] is
+//! asked after every event and by the alarm; whatever it answers may be done twice without harm, and is asked for again until
+//! [`Record::announced`], [`Record::published`], [`Record::withdrawn`] or [`Record::listed`] says that it worked.
 //!
 //! The object sends its own messages, instead of the consumer that settled: a settlement and the sending of the next turn
 //! are then one step that cannot be torn (docs/adr/0002).
@@ -11,6 +11,7 @@
 use std::time::Duration;
 
 use super::envelope::Envelope;
+use super::listing::Row;
 use super::record::Record;
 use super::state::State;
 use crate::json;
@@ -47,6 +48,13 @@ pub enum Effect {
     },
     /// Delete the finished job from KV, then call [`Record::withdrawn`].
     Withdraw,
+    /// Tell the client's index how the job stands, then call [`Record::listed`].
+    List {
+        /// Whose index.
+        client: String,
+        /// The job's row in it.
+        row: Row,
+    },
     /// Delete everything that is stored for this job.
     Erase,
 }
@@ -110,6 +118,15 @@ impl Record {
     /// What is due at `now`. Each effect is put off by a growing delay before it is handed out, so that one that is lost
     /// comes again.
     pub fn tick(&mut self, now: Timestamp, timing: &Timing) -> Vec<Effect> {
+        let mut effects = self.tick_job(now, timing);
+        // The row of a job whose retention is over ends by itself.
+        if effects != [Effect::Erase] {
+            effects.extend(self.tick_listing(now));
+        }
+        effects
+    }
+
+    fn tick_job(&mut self, now: Timestamp, timing: &Timing) -> Vec<Effect> {
         if let Some(finished_at) = self.finished_at {
             return self.tick_finished(finished_at, now, timing);
         }
@@ -207,6 +224,11 @@ impl Record {
     /// When [`tick`](Self::tick) wants to be asked again.
     #[must_use]
     pub fn next_alarm(&self, timing: &Timing) -> Timestamp {
+        let job = self.job_alarm(timing);
+        self.listing.due_at().map_or(job, |listing| listing.min(job))
+    }
+
+    fn job_alarm(&self, timing: &Timing) -> Timestamp {
         if let Some(finished_at) = self.finished_at {
             let over_at = finished_at + timing.retention;
             return match self.publication {
@@ -238,7 +260,7 @@ impl Record {
 
 /// How long to leave an effect to itself before it is done again: 10 s, doubling to 10 min. A queue that is overloaded
 /// answers after 57 s, so the first repetitions may overlap; both are harmless.
-fn put_off(failures: u32) -> Duration {
+pub(super) fn put_off(failures: u32) -> Duration {
     Duration::from_secs(10).saturating_mul(1 << failures.min(6)).min(Duration::from_secs(600))
 }
 

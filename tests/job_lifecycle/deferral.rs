@@ -8,7 +8,7 @@ use spillway::job::{
 use spillway::policy::ladder::Downgrade;
 use spillway::policy::time::Timestamp;
 
-use super::world::{T0, TIMING, instant, job, turn};
+use super::world::{T0, TIMING, instant, job, tick, turn};
 
 const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -40,7 +40,7 @@ fn a_stalled_job_is_worked_on_by_nobody_until_it_is_answered() {
     let asked = turn(&record);
     for minutes in [0, 5, 14] {
         let now = T0 + MINUTE * minutes;
-        assert_eq!(record.tick(now, &TIMING), [], "no message is sent");
+        assert_eq!(tick(&mut record, now), [], "no message is sent");
         assert_eq!(record.claim(asked, now, &TIMING).name(), "stale_turn", "a second message of its turn");
     }
     assert_eq!(record.next_alarm(&TIMING), T0 + MINUTE * 15);
@@ -53,10 +53,10 @@ fn silence_for_fifteen_minutes_is_a_yes_and_so_is_a_yes() {
         let mut record = stalled();
         let now = T0 + MINUTE * if silent { 15 } else { 2 };
         let effects = if silent {
-            record.tick(now, &TIMING)
+            tick(&mut record, now)
         } else {
             assert_eq!(record.answer_deferral(true, now), DeferralAnswer::Taken);
-            record.tick(now, &TIMING)
+            tick(&mut record, now)
         };
         assert_eq!(record.state, State::Deferred);
         let [Effect::Announce { envelope, delay_seconds, .. }] = effects.as_slice() else { panic!("{effects:?}") };
@@ -94,16 +94,16 @@ fn a_no_ends_the_job_and_says_so() {
     assert!(matches!(&record.state, State::Failed { reason: FailReason::DeferralDeclined, .. }), "{record:?}");
     assert_eq!(record.state.reason(), Some("deferral_declined"));
     assert_eq!(record.finished_at, Some(T0 + MINUTE));
-    assert!(matches!(record.tick(T0 + MINUTE, &TIMING).as_slice(), [Effect::Publish { .. }]));
+    assert!(matches!(tick(&mut record, T0 + MINUTE).as_slice(), [Effect::Publish { .. }]));
 }
 
 #[test]
 fn the_deadline_does_not_count_while_the_user_is_asked() {
     let mut record = job(60);
     settle(&mut record, Then::Stall { answer_ms: 900_000, resume_ms: 9 * 3_600_000 }, T0);
-    assert_eq!(record.tick(T0 + MINUTE * 5, &TIMING), []);
+    assert_eq!(tick(&mut record, T0 + MINUTE * 5), []);
     assert_eq!(record.state.name(), "stalled");
-    record.tick(T0 + MINUTE * 15, &TIMING);
+    tick(&mut record, T0 + MINUTE * 15);
     assert_eq!(record.state, State::Deferred);
 }
 
@@ -123,7 +123,7 @@ fn only_a_job_that_asks_can_be_answered_but_a_yes_may_come_twice() {
 fn a_stalled_job_can_be_taken_back() {
     let mut record = stalled();
     record.cancel(T0);
-    assert_eq!(record.tick(T0 + MINUTE * 15, &TIMING), []);
+    assert_eq!(tick(&mut record, T0 + MINUTE * 15), []);
     assert_eq!(record.state, State::Cancelled);
 }
 

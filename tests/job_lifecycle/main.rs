@@ -8,6 +8,7 @@
 
 mod deferral;
 mod drafts;
+mod listing;
 mod never_lost;
 mod world;
 
@@ -18,7 +19,8 @@ use spillway::job::{Claim, Claimed, Effect, Ending, Hold, JobId, Record, Renewal
 use spillway::policy::answer::HoldReason;
 use spillway::policy::time::Timestamp;
 use world::{
-    CONTENT, Op, PRIORITY, Step, T0, TIMING, World, deadlines, histories, instant, job, run, stored, turn, visible,
+    CONTENT, Op, PRIORITY, Step, T0, TIMING, World, deadlines, histories, instant, job, run, stored, tick, turn,
+    visible,
 };
 
 /// The arrows of the state diagram, without those that stay where they are.
@@ -204,11 +206,11 @@ fn a_wait_of_sixty_hours_is_chained_out_of_days() {
     record.settle(claimed.token, Settlement { failed_calls: Vec::new(), then }, now);
 
     for (delay_hours, claim) in [(24, "early"), (24, "early"), (12, "claimed")] {
-        let effects = record.tick(now, &TIMING);
+        let effects = tick(&mut record, now);
         let [Effect::Announce { envelope, delay_seconds, .. }] = effects.as_slice() else { panic!("{effects:?}") };
         assert_eq!((envelope.turn, *delay_seconds), (2, delay_hours * 3_600));
         record.announced(2, now);
-        assert_eq!(record.tick(now, &TIMING), [], "it is on its way");
+        assert_eq!(tick(&mut record, now), [], "it is on its way");
         now = now + hour * delay_hours;
         assert_eq!(record.claim(2, now, &TIMING).name(), claim);
     }
@@ -229,15 +231,15 @@ fn a_finished_job_is_published_until_kv_takes_it_and_deleted_when_its_retention_
     let mut tried = Vec::new();
     while record.next_alarm(&TIMING) < at(700) {
         let now = record.next_alarm(&TIMING);
-        assert!(matches!(record.tick(now, &TIMING).as_slice(), [Effect::Publish { .. }]));
+        assert!(matches!(tick(&mut record, now).as_slice(), [Effect::Publish { .. }]));
         tried.push(now.since(T0).as_secs());
     }
     assert_eq!(tried, [0, 10, 30, 70, 150, 310, 630], "ten seconds, doubling");
     record.published(at(700));
-    assert_eq!(record.tick(at(1_000), &TIMING), []);
+    assert_eq!(tick(&mut record, at(1_000)), []);
     assert_eq!(record.next_alarm(&TIMING), at(86_400));
-    assert_eq!(record.tick(at(86_400), &TIMING), [Effect::Erase]);
-    assert_eq!(record.tick(at(86_500), &TIMING), [Effect::Erase], "until it is gone");
+    assert_eq!(tick(&mut record, at(86_400)), [Effect::Erase]);
+    assert_eq!(tick(&mut record, at(86_500)), [Effect::Erase], "until it is gone");
 }
 
 #[test]
@@ -250,7 +252,7 @@ fn what_is_published_lives_in_kv_no_longer_than_the_job_but_as_long_as_kv_demand
             then: Then::End(Ending::Done { model_used: "m".into(), downgrade: None }),
         };
         record.settle(claimed.token, done, T0);
-        let effects = record.tick(T0 + Duration::from_secs(late_seconds), &TIMING);
+        let effects = tick(&mut record, T0 + Duration::from_secs(late_seconds));
         assert_eq!(effects, [Effect::Publish { ttl_seconds }]);
     }
 }
@@ -264,14 +266,14 @@ fn a_finished_job_that_is_erased_is_taken_out_of_kv_again() {
         then: Then::End(Ending::Done { model_used: "m".into(), downgrade: None }),
     };
     record.settle(claimed.token, done, T0);
-    record.tick(T0, &TIMING);
+    tick(&mut record, T0);
     record.published(T0);
     record.cancel(T0);
     assert!(record.is_gone() && record.is_withdrawing());
-    assert_eq!(record.tick(T0, &TIMING), [Effect::Withdraw]);
+    assert_eq!(tick(&mut record, T0), [Effect::Withdraw]);
     record.withdrawn();
     assert!(!record.is_withdrawing());
-    assert_eq!(record.tick(T0, &TIMING), []);
+    assert_eq!(tick(&mut record, T0), []);
 }
 
 #[test]
@@ -284,15 +286,15 @@ fn a_write_to_kv_that_arrives_after_the_job_was_erased_is_taken_back_even_after_
             then: Then::End(Ending::Done { model_used: "m".into(), downgrade: None }),
         };
         record.settle(claimed.token, done, T0);
-        assert!(matches!(record.tick(T0, &TIMING).as_slice(), [Effect::Publish { .. }]));
+        assert!(matches!(tick(&mut record, T0).as_slice(), [Effect::Publish { .. }]));
         record.cancel(T0);
         if is_deleted_before {
-            assert_eq!(record.tick(T0, &TIMING), [Effect::Withdraw]);
+            assert_eq!(tick(&mut record, T0), [Effect::Withdraw]);
             record.withdrawn();
         }
         record.published(T0);
         assert!(record.is_withdrawing());
-        assert_eq!(record.tick(T0, &TIMING), [Effect::Withdraw]);
+        assert_eq!(tick(&mut record, T0), [Effect::Withdraw]);
     }
 }
 

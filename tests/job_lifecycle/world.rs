@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use serde_json::Value;
 use spillway::api::status::Published;
 use spillway::job::settlement::FailedCall;
-use spillway::job::{Effect, Ending, FailReason, Hold, JobId, Record, Settlement, Spec, Then, Timing, Token};
+use spillway::job::{Effect, Ending, FailReason, Hold, JobId, Record, Row, Settlement, Spec, Then, Timing, Token};
 use spillway::policy::answer::HoldReason;
 use spillway::policy::cause::Cause;
 use spillway::policy::priority::Priority;
@@ -39,6 +39,8 @@ pub(crate) enum Op {
     /// The queue confirms a message, KV a write, whether asked or not.
     Announced(i64),
     Published,
+    /// The index confirms the nth last row that it was told.
+    Listed(usize),
     /// A message died in the queue.
     Revive(i64),
     /// The clock goes on, to the next alarm, or back.
@@ -73,6 +75,8 @@ pub(crate) struct World {
     pub(crate) tokens: Vec<Token>,
     live: Option<Token>,
     begun: Option<Token>,
+    /// Every row that was ever to be told, oldest first.
+    pub(crate) rows: Vec<Row>,
 }
 
 pub(crate) const T0: Timestamp = Timestamp::from_millis(1_700_000_000_000);
@@ -121,7 +125,15 @@ pub(crate) fn visible(record: &Record, now: Timestamp) -> Value {
 
 impl World {
     pub(crate) fn new(deadline_seconds: u64) -> Self {
-        Self { record: job(deadline_seconds), timing: TIMING, now: T0, tokens: Vec::new(), live: None, begun: None }
+        Self {
+            record: job(deadline_seconds),
+            timing: TIMING,
+            now: T0,
+            tokens: Vec::new(),
+            live: None,
+            begun: None,
+            rows: Vec::new(),
+        }
     }
 
     /// Plays one operation.
@@ -169,6 +181,7 @@ impl World {
             (Op::Cancel, _) => text(&self.record.cancel(now)),
             (Op::Tick { is_done }, _) => {
                 effects = self.record.tick(now, &timing);
+                self.rows.extend(effects.iter().filter_map(row_of).cloned());
                 if *is_done {
                     effects.iter().for_each(|effect| self.done(effect));
                 }
@@ -176,6 +189,10 @@ impl World {
             }
             (Op::Announced(by), _) => text(&self.record.announced(relative(&self.record, *by), now)),
             (Op::Published, _) => text(&self.record.published(now)),
+            (Op::Listed(n), _) => {
+                let row = self.rows.iter().rev().nth(*n).cloned();
+                text(&row.map(|row| self.record.listed(row.version)))
+            }
             (Op::Revive(by), _) => text(&self.record.revive(relative(&self.record, *by), now)),
             (Op::Forward(ms), _) => self.set_clock(now + Duration::from_millis(*ms)),
             (Op::Back(ms), _) => self.set_clock(now - Duration::from_millis(*ms)),
@@ -196,6 +213,7 @@ impl World {
             Effect::Announce { envelope, .. } => self.record.announced(envelope.turn, self.now),
             Effect::Publish { .. } => self.record.published(self.now),
             Effect::Withdraw => self.record.withdrawn(),
+            Effect::List { row, .. } => self.record.listed(row.version),
             Effect::Erase => {}
         }
     }
@@ -204,6 +222,27 @@ impl World {
         self.now = now;
         String::new()
     }
+}
+
+/// The row that an effect tells, if it is that.
+pub(crate) const fn row_of(effect: &Effect) -> Option<&Row> {
+    match effect {
+        Effect::List { row, .. } => Some(row),
+        _ => None,
+    }
+}
+
+/// What is due but for the index, which knows it at once.
+pub(crate) fn tick(record: &mut Record, now: Timestamp) -> Vec<Effect> {
+    let mut effects = record.tick(now, &TIMING);
+    effects.retain(|effect| match row_of(effect) {
+        Some(row) => {
+            record.listed(row.version);
+            false
+        }
+        None => true,
+    });
+    effects
 }
 
 fn text(outcome: &impl std::fmt::Debug) -> String {
@@ -269,6 +308,7 @@ fn ops() -> impl Strategy<Value = Op> {
         4 => any::<bool>().prop_map(|is_done| Op::Tick { is_done }),
         2 => by.clone().prop_map(Op::Announced),
         1 => Just(Op::Published),
+        1 => (0..4_usize).prop_map(Op::Listed),
         1 => by.prop_map(Op::Revive),
         3 => (0..150_000_u64).prop_map(Op::Forward),
         3 => Just(Op::ToAlarm),

@@ -220,6 +220,7 @@ impl Deployment {
                 }
                 Effect::Publish { .. } => record.published(now),
                 Effect::Withdraw => record.withdrawn(),
+                Effect::List { row, .. } => record.listed(row.version),
                 Effect::Erase => {}
             }
         }
