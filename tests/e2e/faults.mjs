@@ -9,11 +9,12 @@
  *
  * The first fault that fits an operation decides:
  *
- * - `binding`: "kv", "queue", "job" or "gate"; left out, all of them.
+ * - `binding`: "kv", "queue", "job", "gate" or "index"; left out, all of them.
  * - `operation`: KV's "get", "put", "delete", "list"; the queue's "send"; for objects what they are asked: "create",
- *   "claim", "begin", "renew", "settle", "status", "cancel", "revive", and "gate" for all of the gate. A list will do.
+ *   "claim", "begin", "renew", "settle", "status", "row", "cancel", "revive", the index' "tell" and "list", and "gate" for
+ *   all of the gate. A list will do.
  * - `key`: part of the KV key, of the object's name, or of the queue's binding and the message ("QUEUE_LOW {…}").
- * - `where`: who asks: "worker", "JobObject" or "GateObject".
+ * - `where`: who asks: "worker", "JobObject", "GateObject" or "IndexObject".
  * - `times`: strikes so often, then no more; `after`: lets so many pass first.
  * - `how`: "refuse" throws before anything happened; "lost_answer" throws when it has happened; "overloaded" throws what
  *   the platform throws when an object has too much to do; "hang" never answers, and nothing happens; "hang_after" never
@@ -70,6 +71,7 @@ export function wrapEnv(env, where, override) {
     QUEUE_LOW: queue("QUEUE_LOW"),
     JOB: override(env.JOB, objects("job")),
     GATE: override(env.GATE, objects("gate")),
+    INDEX: override(env.INDEX, objects("index")),
   };
   return new Proxy(env, { get: (target, name) => wrapped[name] ?? target[name] });
 }

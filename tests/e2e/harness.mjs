@@ -207,6 +207,11 @@ class Spillway {
     return this.request(`/v1/jobs/${id}${wait === undefined ? "" : `?wait=${wait}`}`, { as: client, headers });
   }
 
+  /** GET /v1/jobs; `query` without the question mark. */
+  list(query = "", { client = "app" } = {}) {
+    return this.request(`/v1/jobs${query && `?${query}`}`, { as: client });
+  }
+
   /** DELETE /v1/jobs/{id}. */
   cancel(id, { client = "app" } = {}) {
     return this.request(`/v1/jobs/${id}`, { method: "DELETE", as: client });
@@ -324,11 +329,14 @@ class Spillway {
 
 const isObject = (value) => typeof value === "object" && value !== null && !Array.isArray(value);
 
-/** What is about no job: a message that may be none of ours, the settings, and what the operator does with gates. */
+/**
+ * What is about no job: a message that may be none of ours, the settings, what the operator does with gates, and lists of
+ * jobs.
+ */
 const ABOUT_NO_JOB = [
   ({ event }) => ["message_discarded", "message_retried", "gate_overridden"].includes(event),
   ({ event, why }) => event === "gate_transition" && why.startsWith("override_"),
-  ({ event, part }) => event === "trouble" && ["configuration", "gate", "kv"].includes(part),
+  ({ event, part }) => event === "trouble" && ["configuration", "gate", "index", "kv"].includes(part),
 ];
 
 /** The same of calls that are waited for: most of them never become a job, and what they find out moves gates. */

@@ -25,7 +25,7 @@ const seconds = async (action) => {
 
 test("a method that a route does not have is 405, with those that it has in Allow", async () => {
   const routes = {
-    "/v1/jobs": "POST",
+    "/v1/jobs": "GET, POST",
     [`/v1/jobs/${done}`]: "GET, DELETE",
     [`/v1/jobs/${done}/events`]: "GET",
     "/v1/gates": "GET",
