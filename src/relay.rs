@@ -217,7 +217,7 @@ impl<'a> Relay<'a> {
         match view.outlook {
             Outlook::Free if view.is_degraded && self.at.1 => self.refused(HoldReason::Degraded, Duration::ZERO, now),
             Outlook::Free => self.call(None, false),
-            Outlook::Probe => Step::Ask { model: self.model(), asking: self.asking() },
+            Outlook::Ask => Step::Ask { model: self.model(), asking: self.asking() },
             Outlook::Refused { reason, after_ms } => self.refused(reason, Duration::from_millis(after_ms), now),
         }
     }
@@ -282,10 +282,11 @@ impl<'a> Relay<'a> {
         self.calls
     }
 
-    /// Whether a caller's own retry would do again what was done here: the error that is passed on has to say so.
+    /// Whether a caller's own retry would do again what was done here, or meet a gate that has just refused: the error that is
+    /// passed on has to say so.
     #[must_use]
-    pub const fn has_retried(&self) -> bool {
-        self.calls > 1
+    pub const fn is_final(&self) -> bool {
+        self.calls > 1 || self.held.is_some()
     }
 
     /// Why it was given up: the name of a hold's reason, or of a cause.
@@ -309,7 +310,7 @@ impl<'a> Relay<'a> {
             kind: ErrorKind::Unavailable,
             says: Says::Sentence(why.to_owned()),
             retry_after_seconds: Some(1),
-            is_final: self.has_retried(),
+            is_final: self.is_final(),
         }
     }
 

@@ -10,9 +10,9 @@ import { bin, root } from "../scripts/lib/paths.mjs";
 import { wasmSize } from "../scripts/lib/worker-build.mjs";
 
 /** Far below the platform's 3 MB; what counts is that start-up stays short and growth is noticed. */
-const LIMIT = 300_000;
+const LIMIT = 350_000;
 
-test("the gzipped Wasm is under 300 KB", (t) => {
+test("the gzipped Wasm is under 350 KB", (t) => {
   const { bytes, gzipped } = wasmSize();
   t.diagnostic(`${(gzipped / 1000).toFixed(1)} KB gzipped, ${(bytes / 1000).toFixed(1)} KB of Wasm`);
   assert.ok(gzipped < LIMIT, `${gzipped} bytes`);

@@ -511,7 +511,7 @@ fn a_call_that_is_waited_for_asks_for_a_permit_only_while_there_may_be_too_littl
     assert_eq!(outlook(&mut bench, 0), Outlook::Free);
     let permit = bench.granted(0);
     bench.fails(Some(permit), Overloaded, 0);
-    assert_eq!(outlook(&mut bench, 59), Outlook::Probe, "the limit was cut");
+    assert_eq!(outlook(&mut bench, 59), Outlook::Ask, "the limit was cut");
     assert_eq!(outlook(&mut bench, 60), Outlook::Free);
 
     while !matches!(bench.asks(100), Decision::NotBefore(_)) {}

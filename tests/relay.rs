@@ -170,9 +170,9 @@ fn a_degraded_model_is_left_by_who_may() {
 }
 
 #[test]
-fn only_the_probe_asks_for_a_permit() {
-    let probe = || Sees(View { outlook: Outlook::Probe, ..FREE });
-    let ask = |decision| way(&Wish::default(), vec![probe(), Decides(decision)]);
+fn a_permit_is_asked_for_where_the_gate_wants_that() {
+    let asks = || Sees(View { outlook: Outlook::Ask, ..FREE });
+    let ask = |decision| way(&Wish::default(), vec![asks(), Decides(decision)]);
     assert_eq!(ask(Decision::Probe(PermitId(1))), ["look primary", "ask primary", "call primary as probe"]);
     assert_eq!(ask(Decision::Granted(PermitId(1))), ["look primary", "ask primary", "call primary"]);
     let held = Held::new(Duration::from_secs(40), HoldReason::ProbeInFlight);
@@ -247,13 +247,25 @@ fn it_counts_its_calls_and_says_why_another_model_answers() {
     let spec = spec(&kind("tagging"), &config);
     let (mut relay, _) = Relay::start(&spec, Handoff::Wait, &config, NOW + Duration::from_secs(10), NOW);
     relay.on_view(Some(FREE), NOW);
-    assert_eq!((relay.calls(), relay.has_retried(), relay.downgrade()), (1, false, None));
+    assert_eq!((relay.calls(), relay.is_final(), relay.downgrade()), (1, false, None));
     relay.on_failure(&failure(Cause::Overloaded, None), NOW, &mut rng);
     relay.on_pause(NOW);
     relay.on_view(Some(FREE), NOW);
     relay.on_failure(&failure(Cause::Overloaded, None), NOW, &mut rng);
     relay.on_view(Some(FREE), NOW);
-    assert_eq!((relay.calls(), relay.has_retried(), relay.downgrade()), (3, true, Some(Downgrade::Overloaded)));
+    assert_eq!((relay.calls(), relay.is_final(), relay.downgrade()), (3, true, Some(Downgrade::Overloaded)));
+}
+
+#[test]
+fn an_error_that_is_passed_on_because_the_gate_refuses_is_final_since_a_retry_would_meet_the_same_gate() {
+    let (config, mut rng) = (config(), fastrand::Rng::with_seed(1));
+    let spec = spec(&Wish::default(), &config);
+    let (mut relay, _) = Relay::start(&spec, Handoff::Never, &config, NOW + Duration::from_secs(10), NOW);
+    relay.on_view(Some(FREE), NOW);
+    relay.on_failure(&failure(Cause::Overloaded, None), NOW, &mut rng);
+    relay.on_pause(NOW);
+    let step = relay.on_view(Some(refused(HoldReason::BreakerOpen, 40_000)), NOW);
+    assert_eq!((step, relay.calls(), relay.is_final()), (Step::PassOn, 1, true));
 }
 
 /// What a caller is told whose call met this and became a job, if the job does not end in time: at once, and at the end.

@@ -258,7 +258,7 @@ impl AtWork<'_> {
             return self.refuse(relay.unreachable(), relay, None);
         };
         self.account(Outcome::PassedOn, relay, None, relay.exposes());
-        if relay.has_retried() {
+        if relay.is_final() {
             let _ = headers.set(SHOULD_RETRY.0, SHOULD_RETRY.1);
         }
         let _ = headers.set("spillway-attempts", &relay.calls().to_string());

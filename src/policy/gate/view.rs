@@ -33,7 +33,7 @@ pub enum Outlook {
     /// It would be let through.
     Free,
     /// Ask for a permit: one is let through, to see; or there is little room, and whoever calls has to be counted.
-    Probe,
+    Ask,
     /// It would be held.
     Refused {
         /// Why.
@@ -45,7 +45,7 @@ pub enum Outlook {
 
 json::choice!(Outlook {
     "free" => Free,
-    "probe" => Probe,
+    "ask" => Ask,
     "refused" => Refused { reason, after_ms },
 });
 
@@ -57,10 +57,10 @@ impl Gate {
         let refused = |(after, reason)| Outlook::Refused { reason, after_ms: millis(after) };
         let outlook = match self.refusal(hold, stand, now) {
             Some(refusal) => refused(refusal),
-            None if hold == HoldStand::MayTry || stand == Stand::MayProbe => Outlook::Probe,
+            None if hold == HoldStand::MayTry || stand == Stand::MayProbe => Outlook::Ask,
             None => match self.press(priority, now, settings) {
                 Some(refusal) => refused(refusal),
-                None if self.is_tight(now) => Outlook::Probe,
+                None if self.is_tight(now) => Outlook::Ask,
                 None => Outlook::Free,
             },
         };

@@ -137,7 +137,7 @@ impl Deployment {
                     self.after_change(sim, job);
                     return Got::Its;
                 }
-                Step::PassOn => return passed_on(last, relay.has_retried()),
+                Step::PassOn => return passed_on(last, relay.is_final()),
                 Step::Refuse(_) => return Got::Error { retry: false, after: None },
             };
         }
@@ -178,14 +178,14 @@ impl Deployment {
 }
 
 /// The upstream's own error, with a word from us if it was tried again here already.
-fn passed_on(answer: Option<Answer>, has_retried: bool) -> Got {
+fn passed_on(answer: Option<Answer>, is_final: bool) -> Got {
     match answer {
         Some(Answer::RateLimited { retry_after_seconds }) => {
-            Got::Error { retry: !has_retried, after: Some(Ms::from(retry_after_seconds) * SECOND) }
+            Got::Error { retry: !is_final, after: Some(Ms::from(retry_after_seconds) * SECOND) }
         }
         // The status is 200: no SDK looks further.
         Some(Answer::StreamOverload { .. }) => Got::Error { retry: false, after: None },
-        _ => Got::Error { retry: !has_retried, after: None },
+        _ => Got::Error { retry: !is_final, after: None },
     }
 }
 
