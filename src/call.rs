@@ -59,6 +59,12 @@ impl Limits {
             total,
         }
     }
+
+    /// Until the response headers of an answer that is streamed, or of a whole one, whose headers come with its end.
+    #[must_use]
+    pub const fn until_headers(&self, is_streamed: bool) -> Duration {
+        if is_streamed { self.headers } else { self.total }
+    }
 }
 
 /// What the choice of a model depends on.

@@ -93,7 +93,7 @@ pub(super) async fn pass_through(request: Request, address: Address<'_>, place: 
 
 async fn pass(method: &str, path: &str, body: Option<JsValue>, ours: &[(&str, &str)], line: &Line<'_>) -> Answer {
     let abort = AbortController::new().map_err(|_| ApiError::unavailable("nothing can be called", 1))?;
-    let patience = Duration::from_secs(line.config.policy.call.headers_seconds);
+    let patience = Duration::from_secs(line.config.policy.call.total_seconds);
     let response = line
         .send(method, path, body, patience, &abort)
         .await

@@ -14,6 +14,7 @@ use super::{clock, js};
 use crate::call::Call;
 use crate::claude::failure::{self, Failure};
 use crate::claude::ratelimits;
+use crate::claude::response::{MAX_ANSWER_BYTES, Message};
 use crate::config::Config;
 use crate::policy::cause::Cause;
 use crate::policy::rate_limits::RateLimits;
@@ -98,7 +99,8 @@ impl Line<'_> {
             limits: RateLimits::default(),
             is_told: false,
         };
-        let sent = self.send("POST", "/v1/messages", Some(body), call.limits.headers, &reporter.abort).await;
+        let patience = call.limits.until_headers(accepted.stream);
+        let sent = self.send("POST", "/v1/messages", Some(body), patience, &reporter.abort).await;
         let mut response = match sent {
             Ok(response) => response,
             Err(cause) => {
@@ -113,8 +115,16 @@ impl Line<'_> {
         let passed = passed_on(response.headers(), ours);
         let is_stream = headers.content_type.as_deref().is_some_and(|kind| kind.starts_with("text/event-stream"));
         if status == 200 && !is_stream {
-            reporter.answered(None);
-            return Opened::Flowing(response.with_headers(passed));
+            let failed = match whole(&mut response, call.limits.idle).await {
+                Ok((message, body)) => {
+                    reporter.answered(Some(message.usage));
+                    let response = Response::from_bytes(body).map(|response| response.with_headers(passed));
+                    return response.map_or_else(|_| transport(Cause::ConnectionFailed), Opened::Flowing);
+                }
+                Err(failure) => Failure { request_id: headers.request_id(), ..failure },
+            };
+            reporter.failed(&failed, true);
+            return Opened::Failed(Box::new((failed, None)));
         }
         if status == 200 {
             let Ok(stream) = response.stream() else { return transport(Cause::ConnectionFailed) };
@@ -125,6 +135,22 @@ impl Line<'_> {
         reporter.failed(&failure, false);
         Opened::Failed(Box::new((failure, Some(Raw { status, headers: passed, body }))))
     }
+}
+
+/// An answer that is no stream. Its caller sees none of it before all of it has come: one that breaks off can be asked for again.
+async fn whole(response: &mut Response, idle: Duration) -> Result<(Message, Vec<u8>), Failure> {
+    let broken = |cause| Err(Failure::transport(cause));
+    let mut body = Vec::new();
+    let Ok(mut stream) = response.stream() else { return broken(Cause::MalformedAnswer) };
+    while body.len() < MAX_ANSWER_BYTES {
+        match clock::within(idle, stream.next()).await {
+            Some(Some(Ok(mut chunk))) => body.append(&mut chunk),
+            Some(Some(Err(_))) => return broken(Cause::Truncated),
+            None => return broken(Cause::IdleTimeout),
+            Some(None) => break,
+        }
+    }
+    Message::from_json(&body).map(|message| (message, body))
 }
 
 /// A body that is no stream; of an error's more than this says nothing.

@@ -39,6 +39,41 @@ const broken = (marker, how = "error", more = {}) => ({
   then: { tokens: 60, chunk_delay_ms: 2, cut: { after_deltas: 5, how, ...more } },
 });
 
+describe("a whole answer, which comes in one piece or not at all", { concurrency: true }, async () => {
+  const cut = (how) => ({ tokens: 60, cut: { after_deltas: 5, how } });
+  const spillway = await start({
+    calls: true,
+    script: {
+      rules: [
+        { when: { marker: "[[whole-reset]]", prompt_call: 1 }, then: cut("reset") },
+        { when: { marker: "[[whole-end]]", prompt_call: 1 }, then: cut("end") },
+        { when: { marker: "[[whole-never]]" }, then: cut("end") },
+        { when: { marker: "[[whole-slow]]" }, then: { delay_ms: 2500 } },
+      ],
+    },
+    policy: { breaker: calm, call: { headers_seconds: 1 } },
+  });
+  after(() => spillway.stop());
+
+  test("that broke off is asked for once more before anybody has seen it, and SDKs do not multiply that", async () => {
+    for (const marker of ["whole-reset", "whole-end"]) {
+      const message = await sdk(spillway).messages.create(call(`[[${marker}]]`));
+      assert.equal(message.stop_reason, "end_turn");
+      assert.equal(spillway.calls({ marker }).length, 2, marker);
+    }
+    const never = { headers: { "spillway-handoff": "never" } };
+    const error = await failed(sdk(spillway).messages.create(call("[[whole-never]]"), never));
+    assert.ok(error.status >= 500, `${error.status}`);
+    assert.equal(spillway.calls({ marker: "whole-never" }).length, 2);
+  });
+
+  test("may take as long as a call may: its headers come with its end", async () => {
+    const message = await sdk(spillway).messages.create(call("[[whole-slow]]"));
+    assert.equal(message.type, "message");
+    assert.equal(spillway.calls({ marker: "whole-slow" }).length, 1);
+  });
+});
+
 describe("a part of an answer", { concurrency: true }, async () => {
   const spillway = await start({
     calls: true,
