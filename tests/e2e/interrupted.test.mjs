@@ -6,18 +6,8 @@ import Anthropic from "@anthropic-ai/sdk";
 import assert from "node:assert/strict";
 import { setTimeout as sleep } from "node:timers/promises";
 import { after, describe, test } from "node:test";
-import { eventually, KEYS, MARK, MODEL, start } from "./harness.mjs";
-
-const sdk = (spillway, options = {}) => new Anthropic({ baseURL: spillway.url, apiKey: KEYS.app, ...options });
-
-const call = (text, more = {}) => ({
-  model: MODEL,
-  max_tokens: 200,
-  messages: [{ role: "user", content: `${MARK} ${text}` }],
-  ...more,
-});
-
-const statuses = (spillway, marker) => spillway.calls({ marker }).map(({ outcome }) => outcome.status);
+import { eventually, KEYS, MODEL, start } from "./harness.mjs";
+import { call, sdk, statuses } from "./official-sdk.mjs";
 
 const failed = (promise) =>
   promise.then(

@@ -3,20 +3,9 @@ import Anthropic from "@anthropic-ai/sdk";
 import assert from "node:assert/strict";
 import { after, describe, test } from "node:test";
 import { KEYS, MARK, MODEL, start } from "./harness.mjs";
+import { call, sdk, statuses } from "./official-sdk.mjs";
 
 const QUICK = { delay_ms: 20, chunk_delay_ms: 1 };
-
-/** The SDK, pointed at a deployment; with its own retries unless told otherwise. */
-const sdk = (spillway, options = {}) => new Anthropic({ baseURL: spillway.url, apiKey: KEYS.app, ...options });
-
-const call = (text, more = {}) => ({
-  model: MODEL,
-  max_tokens: 200,
-  messages: [{ role: "user", content: `${MARK} ${text}` }],
-  ...more,
-});
-
-const statuses = (spillway, marker) => spillway.calls({ marker }).map(({ outcome }) => outcome.status);
 
 describe("a healthy call", { concurrency: true }, async () => {
   const spillway = await start({ calls: true, script: { defaults: QUICK } });
