@@ -159,8 +159,10 @@ pub struct Relay<'a> {
     /// Whose gate was looked at last, and whether the ladder would leave it.
     at: (Tier, bool),
     one_is_enough: bool,
-    /// Whether a short Retry-After has been waited out, and whether a transient failure has been tried again.
-    paced: bool,
+    /// What has been waited for the rate's sake.
+    paced: Duration,
+    /// Whether a call has been made again after a rate limit, and whether after a transient failure.
+    was_limited: bool,
     retried: bool,
     /// Calls that were made.
     calls: u32,
@@ -199,7 +201,8 @@ impl<'a> Relay<'a> {
             ladder,
             at: (Tier::Primary, false),
             one_is_enough: false,
-            paced: false,
+            paced: Duration::ZERO,
+            was_limited: false,
             retried: false,
             calls: 0,
             failed: None,
@@ -248,7 +251,10 @@ impl<'a> Relay<'a> {
                 Some(next) => self.follow(next, now),
                 None => Step::PassOn,
             },
-            Class::RateLimit if !asked.is_zero() && self.waits_out(asked) => self.follow(Move::Pause(asked), now),
+            Class::RateLimit if !asked.is_zero() && !self.was_limited && self.waits_out(asked) => {
+                self.was_limited = true;
+                self.follow(Move::Pause(asked), now)
+            }
             Class::RateLimit => self.give_up(None),
             Class::Transient if !self.retried => {
                 self.retried = true;
@@ -330,7 +336,7 @@ impl<'a> Relay<'a> {
         match outcome {
             Some(status::Outcome::Done { .. }) => Next::Replay,
             Some(status::Outcome::Failed { kind, message }) => over(ErrorKind::of(kind), message),
-            Some(status::Outcome::Cancelled) => over(ErrorKind::NotFound, "the job of this call was cancelled"),
+            Some(status::Outcome::Cancelled) => over(ErrorKind::Conflict, "the job of this call was cancelled"),
             // Its user is asked whether it may wait for hours: that is not who holds the line.
             None if wording == Wording::Stalled => self.not_yet(),
             None => self.wait(now),
@@ -364,9 +370,15 @@ impl<'a> Relay<'a> {
         self.follow(next, now)
     }
 
-    /// A wait for the rate's sake that is short enough to be waited out, once.
+    /// A wait for the rate's sake that is short enough to be waited out. There may be more than one: the gate holds a little
+    /// longer than the upstream asked, and lets one call try first whether that is over.
     fn waits_out(&mut self, wait: Duration) -> bool {
-        wait <= SHORT_WAIT && !std::mem::replace(&mut self.paced, true)
+        let all = self.paced + wait;
+        let waits = wait <= SHORT_WAIT && all <= SHORT_WAITS;
+        if waits {
+            self.paced = all;
+        }
+        waits
     }
 
     fn follow(&mut self, next: Move, now: Timestamp) -> Step {
@@ -434,5 +446,7 @@ const fn kind_of(reason: HoldReason) -> ErrorKind {
 const PAUSE_MS: std::ops::RangeInclusive<u64> = 1_500..=2_500;
 /// A Retry-After of so long is waited out.
 const SHORT_WAIT: Duration = Duration::from_secs(2);
+/// And so long in all.
+const SHORT_WAITS: Duration = Duration::from_secs(4);
 /// A Job object keeps no question open for longer.
 const LONGEST_QUESTION: Duration = Duration::from_secs(60);

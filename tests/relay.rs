@@ -190,6 +190,13 @@ fn a_retry_after_of_two_seconds_is_waited_out_once_and_a_longer_one_is_the_queue
     assert_eq!(way(&Wish::default(), vec![free(), limited(None)])[2..], ["hand over"]);
     let twice = way(&Wish::default(), vec![free(), limited(Some(1)), free(), limited(Some(1))]);
     assert_eq!(twice[2..], ["pause 1000 ms", "look primary", "call primary", "hand over"]);
+    // The gate holds a little longer than was asked, and lets one call try first whether that is over.
+    let held = |ms| Sees(refused(HoldReason::RetryAfter, ms));
+    let others = way(&Wish::default(), vec![free(), limited(Some(1)), held(80), held(1_200), free()]);
+    let waits = ["pause 1000 ms", "look primary", "pause 80 ms", "look primary", "pause 1200 ms", "look primary"];
+    assert_eq!(others[2..], [&waits[..], &["call primary"]].concat());
+    let too_long = way(&Wish::default(), vec![held(1_500), held(1_500), held(1_500)]);
+    assert_eq!(too_long.last().map(String::as_str), Some("hand over"), "four seconds in all");
     let never = Wish { handoff: Handoff::Never, ..Wish::default() };
     assert_eq!(way(&never, vec![free(), limited(Some(3))])[2..], ["pass on"]);
 }
@@ -342,7 +349,7 @@ fn a_job_that_is_over_is_answered_as_the_call_would_have_been() {
     assert_eq!(over(Outcome::Done { message: "{}", model_used: PRIMARY.into() }), Next::Replay);
     let failed = Outcome::Failed { kind: "invalid_request_error".into(), message: "no".into() };
     for (outcome, status, sentence) in
-        [(failed, 400, "no"), (Outcome::Cancelled, 404, "the job of this call was cancelled")]
+        [(failed, 400, "no"), (Outcome::Cancelled, 409, "the job of this call was cancelled")]
     {
         let Next::Refuse(refusal) = over(outcome) else { panic!("no error") };
         assert_eq!((refusal.kind.status(), refusal.is_final), (status, true));

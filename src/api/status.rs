@@ -197,6 +197,16 @@ impl<'a> Said<'a> {
     }
 }
 
+/// The text of what is kept beside the record of what Claude said: of an answer, or of the part of one.
+#[must_use]
+pub fn text_of(record: &Record, said: Option<&[u8]>) -> Option<String> {
+    match Said::of(record, said) {
+        Said::Nothing => None,
+        Said::Answer(answer) => Some(answer.text),
+        Said::Partial(text) => Some(text.to_owned()),
+    }
+}
+
 /// What tells one status of a job from another, for its ETag: a revision, what its user is told, and in which language.
 #[must_use]
 pub fn tag(revision: u64, wording: Wording, language: &str) -> String {

@@ -221,8 +221,9 @@ impl Flow {
         {
             self.reporter.failed(&failure, false);
             self.reporter.abort.abort();
-            let raw = Raw { status: 200, headers, body: self.passage.into_bytes() };
-            return Opened::Failed(Box::new((failure, Some(raw).filter(|raw| !raw.body.is_empty()))));
+            // What ends in the upstream's own error can be passed on. What just stops, a client would take for a whole answer.
+            let raw = failure.kind.is_some().then(|| Raw { status: 200, headers, body: self.passage.into_bytes() });
+            return Opened::Failed(Box::new((failure, raw)));
         }
         match Response::from_stream(unfold(self, Self::pass)) {
             Ok(response) => Opened::Flowing(response.with_headers(headers)),

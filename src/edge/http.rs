@@ -50,7 +50,7 @@ async fn route(request: Request, env: &Env, context: &Rc<Context>, request_id: &
     let url = request.inner().url();
     let address = Address::of(&url);
     let Some(route) = Route::of(&request.path()) else {
-        let message = "there is nothing here; the API begins at /v1/jobs";
+        let message = "there is nothing here; jobs are at /v1/jobs, Messages calls at /v1/messages";
         return Err(ApiError::new(ErrorKind::NotFound, message));
     };
     let loaded = settings::load(env);

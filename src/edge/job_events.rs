@@ -166,6 +166,9 @@ impl Watcher {
         inner.keep_journal(&record, &self.config)?;
         let (mut news, mut entries) = (String::new(), inner.storage.read_journal(self.cursor.entry)?);
         let newest = entries.pop();
+        if newest.is_some() && record.state.is_terminal() {
+            self.tell_rest(&record, &mut news)?;
+        }
         for (number, entry) in entries {
             self.tell(number, entry, &mut news);
         }
@@ -214,6 +217,20 @@ impl Watcher {
         inner.see(number)?;
         (self.cursor.draft, self.cursor.bytes) = (number, draft.text.len());
         news.push_str(&events::text(self.cursor, text));
+        Ok(())
+    }
+
+    /// The end of the text that the reader has the beginning of: what came since it was told last.
+    fn tell_rest(&mut self, record: &Record, news: &mut String) -> Result<()> {
+        if self.cursor.draft != record.calls {
+            return Ok(());
+        }
+        let text = status::text_of(record, self.inner.storage.read_answer()?.as_deref()).unwrap_or_default();
+        let rest = events::rest(&text, self.cursor.bytes);
+        if !rest.is_empty() {
+            self.cursor.bytes = text.len();
+            news.push_str(&events::text(self.cursor, rest));
+        }
         Ok(())
     }
 

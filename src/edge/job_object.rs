@@ -82,6 +82,10 @@ impl Inner {
         let response = match operation.as_str() {
             "/create" => self.create(&body)?,
             "/keep" => self.keep(&body)?,
+            "/peek" => {
+                let record = self.storage.load()?;
+                return json(&record.map(|record| Creation { is_new: false, record }));
+            }
             "/claim" => {
                 let turn = wire::decode(&body)?;
                 json(&match self.storage.load()? {
@@ -204,7 +208,9 @@ impl Inner {
         };
         let before = record.clone();
         record.cancel(clock::now());
-        self.storage.erase_content()?;
+        if !before.erased {
+            self.storage.erase_content()?;
+        }
         self.save(&before, &record)?;
         self.wake_watchers();
         self.set_alarm().await;

@@ -28,7 +28,7 @@ use crate::config::Config;
 use crate::job::JobId;
 use crate::policy::time::{Timestamp, whole_seconds};
 use crate::relay::{Next, Outcome, Refusal, Relay, Says, Step};
-use crate::submission::{self, AcceptedCall};
+use crate::submission::{self, AcceptedCall, Creation};
 
 /// The deployment, for one request.
 pub(super) struct Place<'a> {
@@ -122,6 +122,11 @@ impl AtWork<'_> {
         let mut rng = entropy::rng();
         let mut last: Option<(Failure, Option<Raw>)> = None;
         let (mut relay, mut step) = Relay::start(spec, self.handoff, config, self.until, clock::now());
+        if self.call.is_keyed
+            && let Some(creation) = self.known().await?
+        {
+            return self.wait_for(creation, &relay).await;
+        }
         loop {
             step = match step {
                 Step::Look { model } => {
@@ -180,15 +185,25 @@ impl AtWork<'_> {
         body.into()
     }
 
+    /// The job that a call with this idempotency key has become before.
+    async fn known(&self) -> std::result::Result<Option<Creation>, ApiError> {
+        let id = &self.call.accepted.record.id;
+        JobStub::new(self.place.env, id).peek().await.map_err(|error| http::unavailable(Some(id), &error))
+    }
+
     /// The call becomes a job.
     async fn hand_over(&self, relay: &Relay<'_>) -> Answer {
+        let accepted = &self.call.accepted;
+        let id = &accepted.record.id;
+        let created = JobStub::new(self.place.env, id).create(&accepted.record, accepted.request.as_bytes()).await;
+        self.wait_for(created.map_err(|error| http::unavailable(Some(id), &error))?, relay).await
+    }
+
+    /// The line is held for the job, as long as the caller wants.
+    async fn wait_for(&self, creation: Creation, relay: &Relay<'_>) -> Answer {
         let (accepted, config) = (&self.call.accepted, self.place.config);
         let (id, fingerprint) = (&accepted.record.id, &accepted.record.fingerprint);
         let stub = || JobStub::new(self.place.env, id);
-        let creation = stub()
-            .create(&accepted.record, accepted.request.as_bytes())
-            .await
-            .map_err(|error| http::unavailable(Some(id), &error))?;
         submission::check_creation(&creation, fingerprint)?;
         self.account(Outcome::HandedOver, relay, Some(id), false);
         let language = self.language().to_owned();
@@ -197,7 +212,16 @@ impl AtWork<'_> {
         loop {
             next = match next {
                 Next::Receipt => {
-                    return http::receive(self.request, &creation, fingerprint, self.address, config, self.body.len());
+                    let len = self.body.len();
+                    let receipt = http::receive(self.request, &creation, fingerprint, self.address, config, len)?;
+                    let (id, attempts) = (id.to_string(), relay.calls().to_string());
+                    let mended = accepted.mended.as_deref().map(|mended| ("spillway-mended", mended));
+                    for (name, value) in
+                        [("spillway-job", id.as_str()), ("spillway-attempts", &attempts)].into_iter().chain(mended)
+                    {
+                        let _ = receipt.headers().set(name, value);
+                    }
+                    return Ok(receipt);
                 }
                 Next::Await(patience) => {
                     let (known, wait_seconds) = (None, whole_seconds(patience));

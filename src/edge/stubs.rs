@@ -177,6 +177,11 @@ impl<'a> JobStub<'a> {
         self.ask("keep", wire::frame(kept, request)).await
     }
 
+    /// The job, if there is one already.
+    pub(super) async fn peek(&self) -> Result<Option<Creation>, ObjectError> {
+        self.ask("peek", Vec::new()).await
+    }
+
     pub(super) async fn answer_deferral(&self, caller: &Caller, accept: bool) -> Result<Deferral, ObjectError> {
         self.ask("deferral", json::write(&AnswerDeferral { caller: caller.clone(), accept }).into_bytes()).await
     }

@@ -95,4 +95,4 @@ impl Record {
 }
 
 /// What an interrupted job says.
-pub const INTERRUPTED: &str = "Claude broke off in the middle of its answer, and the job was not to begin again; what had come is kept as partial_text, and regenerating the job asks anew";
+pub const INTERRUPTED: &str = "Claude broke off in the middle of its answer, and the job was not to begin again; partial_text is what is left of it, and regenerating the job asks anew";

@@ -33,6 +33,8 @@ pub struct AcceptedCall {
     pub is_as_it_came: bool,
     /// Whether the caller wants a stream.
     pub stream: bool,
+    /// Whether it has an idempotency key: it may have become a job before.
+    pub is_keyed: bool,
     /// The job in which the answer is kept if it breaks off, if the call can be kept. Never the one of the idempotency key: who sends
     /// the same call again wants it answered, and that job never will be.
     pub kept_as: Option<JobId>,
@@ -148,7 +150,8 @@ pub fn accept_call(
     let record = Record::new(id, incoming.client.to_owned(), spec, fingerprint(&incoming), now);
     let is_as_it_came = names_model && mended.is_none();
     let kept_as = Some(JobId::random(random));
-    Ok(Some(AcceptedCall { accepted: Accepted { record, request, mended }, is_as_it_came, stream, kept_as }))
+    let is_keyed = incoming.idempotency_key.is_some();
+    Ok(Some(AcceptedCall { accepted: Accepted { record, request, mended }, is_as_it_came, stream, is_keyed, kept_as }))
 }
 
 /// A call whose body is too large for a job, from its beginning: it is made as it came, once, and can neither be handed over nor
@@ -167,7 +170,7 @@ pub fn accept_large_call(
     let Some(spec) = form::of_large_call(beginning, wish, config) else { return Ok(None) };
     let record = Record::new(JobId::random(0), client.to_owned(), spec, String::new(), now);
     let accepted = Accepted { record, request: String::new(), mended: None };
-    Ok(Some(AcceptedCall { accepted, is_as_it_came: true, stream: false, kept_as: None }))
+    Ok(Some(AcceptedCall { accepted, is_as_it_came: true, stream: false, is_keyed: false, kept_as: None }))
 }
 
 fn check_kind(wish: &Wish, config: &Config) -> Result<(), ApiError> {

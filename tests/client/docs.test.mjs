@@ -62,7 +62,7 @@ describe("what the documentation shows works:", { concurrency: 4 }, () => {
         "POST /v1/jobs": [202, RECEIPT],
         "POST /v1/messages": [202, RECEIPT],
         "POST /summaries": [200, { id: ID, read_token: "token" }],
-        "GET /v1/jobs": [200, { jobs: [{ id: ID }] }],
+        "GET /v1/jobs": [200, { jobs: [{ id: ID, kind: "tagging" }] }],
         [`GET /v1/jobs/${ID}`]: [200, ANSWER],
         [`POST /v1/jobs/${ID}/deferral`]: [200, job("deferred")],
       }[`${request.method} ${path}`];

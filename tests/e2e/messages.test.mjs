@@ -148,7 +148,7 @@ describe("overload before anything has come", { concurrency: true }, async () =>
     const wait = { "spillway-max-wait": "30", "idempotency-key": "one" };
     const other = sdk(spillway, { maxRetries: 0 }).messages.create(call("[[other]]"), { headers: wait });
     await assert.rejects(other, Anthropic.ConflictError);
-    assert.deepEqual(statuses(spillway, "other"), [529, 529]);
+    assert.deepEqual(statuses(spillway, "other"), [], "nothing is called for it");
   });
 
   test("never: the 529 is passed on after one retry, there is no job, and the SDK does not retry either", async () => {
@@ -339,5 +339,65 @@ describe("a history with tools", { concurrency: true }, async () => {
     assert.ok(error instanceof Anthropic.BadRequestError);
     assert.match(error.message, /messages\.2\.content\.1/);
     assert.deepEqual(statuses(spillway, "broken"), []);
+  });
+});
+
+describe("an idempotency key", { concurrency: true }, async () => {
+  const spillway = await start({
+    calls: true,
+    script: { rules: [{ when: { marker: "[[keyed", prompt_call: 1 }, then: { status: 429, retry_after: 3 } }] },
+  });
+  after(() => spillway.stop());
+  const keyed = (key, more = {}) => ({ headers: { "idempotency-key": key, "spillway-max-wait": "1", ...more } });
+
+  test("whose job is there is answered by it, running or done, and calls nobody", async () => {
+    const claude = sdk(spillway);
+    const first = await claude.messages.create(call("[[keyed-again]]"), keyed("one")).catch((error) => error);
+    assert.equal(first.status, 429);
+    const job = first.headers.get("spillway-job");
+    const second = await claude.messages.create(call("[[keyed-again]]"), keyed("one")).catch((error) => error);
+    assert.equal(second.headers.get("spillway-job"), job, "it waits for the same job");
+    await spillway.untilDone(job);
+    for (const handoff of ["wait", "never"]) {
+      const options = keyed("one", { "spillway-handoff": handoff });
+      const { data, response } = await claude.messages.create(call("[[keyed-again]]"), options).withResponse();
+      assert.equal(data.type, "message");
+      assert.equal(response.headers.get("spillway-job"), job);
+    }
+    assert.deepEqual(statuses(spillway, "keyed-again"), [429, 200]);
+    const other = await claude.messages.create(call("[[other]]"), keyed("one")).catch((error) => error);
+    assert.equal(other.status, 409);
+  });
+
+  test("a receipt names its job and the calls that were made", async () => {
+    const options = keyed("two", { "spillway-handoff": "auto" });
+    const { data, response } = await sdk(spillway).messages.create(call("[[keyed-auto]]"), options).withResponse();
+    assert.equal(response.status, 202);
+    assert.deepEqual([response.headers.get("spillway-job"), response.headers.get("spillway-attempts")], [data.id, "1"]);
+    await spillway.untilDone(data.id);
+  });
+});
+
+describe("a stream that stops before content", { concurrency: true }, async () => {
+  const cut = (how) => ({ cut: { after_events: 1, how } });
+  const spillway = await start({
+    calls: true,
+    script: {
+      rules: [
+        { when: { marker: "[[stops-reset]]" }, then: cut("reset") },
+        { when: { marker: "[[stops-end]]" }, then: cut("end") },
+      ],
+    },
+  });
+  after(() => spillway.stop());
+
+  test("is an error under never, and no empty answer", async () => {
+    for (const marker of ["stops-reset", "stops-end"]) {
+      const options = { headers: { "spillway-handoff": "never" } };
+      const stream = sdk(spillway).messages.stream(call(`[[${marker}]]`), options);
+      const error = await stream.finalMessage().catch((error) => error);
+      assert.equal(error.status, 503, `${marker}: ${error}`);
+      assert.equal(spillway.calls({ marker }).length, 2, marker);
+    }
   });
 });
