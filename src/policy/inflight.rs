@@ -327,6 +327,37 @@ mod tests {
     }
 
     #[test]
+    fn slots_are_kept_for_sleepers_once_the_limit_has_been_found_or_is_the_configured_one() {
+        let kept = |limit: u32, max_in_flight, is_found: bool| {
+            let settings = PaceSettings { start_in_flight: limit, max_in_flight, ..PaceSettings::default() };
+            let mut in_flight = InFlight { careful: is_found.then(Careful::default), ..InFlight::default() };
+            while !in_flight.is_full(Priority::Medium, |_| true, at(0), &settings) {
+                in_flight.permits.grant(Priority::Medium, LEASE, at(0));
+            }
+            in_flight.permits.current() < limit - 1
+        };
+        let cases = [(10, None, false), (10, Some(11), false), (10, Some(10), false), (10, None, true)];
+        assert_eq!(cases.map(|(limit, max, is_found)| kept(limit, max, is_found)), [false, false, true, true]);
+    }
+
+    #[test]
+    fn from_a_third_of_old_streams_on_each_success_raises_the_limit_by_two() {
+        for (old, step) in [(2, 1), (3, 2), (4, 2)] {
+            let (mut in_flight, settings) =
+                (InFlight::default(), PaceSettings { start_in_flight: 9, ..PaceSettings::default() });
+            for n in 0..9 {
+                let id = in_flight.permits.grant(Priority::Medium, LEASE, at(if n < old { 0 } else { 60_000 }));
+                if n < old {
+                    in_flight.permits.content(id);
+                }
+            }
+            let newest = in_flight.permits.newest();
+            in_flight.content(newest, at(61_000), &settings);
+            assert_eq!(in_flight.limit(&settings), 9 + step, "{old} of nine");
+        }
+    }
+
+    #[test]
     fn calls_that_go_on_streaming_do_not_keep_the_limit_from_doubling_with_each_latency() {
         let (mut in_flight, settings) = (InFlight::default(), PaceSettings::default());
         in_flight.trip();
