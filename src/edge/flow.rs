@@ -14,6 +14,7 @@ use futures_util::stream::unfold;
 use web_sys::AbortController;
 use worker::{ByteStream, Context, Delay, Env, Error, Headers, Response};
 
+use super::account::{Account, Closing};
 use super::stubs::{GateStub, JobStub};
 use super::upstream::{Opened, Raw};
 use super::{clock, log, views};
@@ -26,49 +27,16 @@ use crate::job::{Broken, Kept};
 use crate::policy::answer::{Ended, Report};
 use crate::policy::cause::Cause;
 use crate::policy::rate_limits::{RateLimits, Used};
-use crate::policy::time::{Timestamp, millis};
+use crate::policy::time::Timestamp;
 use crate::relay::{self, Outcome};
-use crate::submission::AcceptedCall;
-use crate::telemetry::Event;
 
-/// What is logged of a call that is over, or has become a job.
-pub(super) struct Account<'a> {
-    pub(super) outcome: Outcome,
-    pub(super) job: Option<&'a str>,
-    pub(super) model_used: Option<&'a str>,
-    pub(super) cause: Option<&'a str>,
-    pub(super) exposed: bool,
-    pub(super) calls: u32,
-}
-
-impl Account<'_> {
-    pub(super) fn log(&self, call: &AcceptedCall) {
-        let record = &call.accepted.record;
-        log::event(&Event::SyncCall {
-            job: self.job,
-            client: &record.client,
-            kind: &record.spec.kind,
-            priority: record.spec.priority.name(),
-            model: &record.spec.model,
-            model_used: self.model_used,
-            ended: self.outcome.name(),
-            cause: self.cause,
-            exposed: self.exposed,
-            calls: self.calls,
-            age_ms: millis(clock::now().since(record.created_at)),
-        });
-    }
-}
-
-/// Tells the gate how a call ended, behind the caller's back, and the log. Dropped without a word, the call was given up.
+/// Tells the gate how a call ended, behind the caller's back. Dropped without a word, the call was given up.
 pub(super) struct Reporter {
     pub(super) env: Env,
     pub(super) context: Rc<Context>,
     pub(super) config: Rc<Config>,
     pub(super) call: Call,
-    pub(super) accepted: Rc<AcceptedCall>,
-    /// Calls made, this one included.
-    pub(super) calls: u32,
+    pub(super) account: Rc<Account>,
     pub(super) abort: AbortController,
     pub(super) limits: RateLimits,
     pub(super) is_told: bool,
@@ -81,7 +49,7 @@ impl Reporter {
         }
         let used = used.map(|Usage { input_tokens, output_tokens }| Used { input_tokens, output_tokens });
         self.report(Report::Success, used);
-        self.account(Outcome::Answered, None, None);
+        self.close(Outcome::Answered, None);
     }
 
     pub(super) fn failed(&mut self, failure: &Failure, after_content: bool) {
@@ -111,22 +79,15 @@ impl Reporter {
         });
     }
 
-    fn account(&self, outcome: Outcome, cause: Option<Cause>, job: Option<&str>) {
-        let account = Account {
-            outcome,
-            job,
-            model_used: Some(&self.call.model),
-            cause: cause.map(Cause::name),
-            exposed: cause.is_some_and(relay::exposes),
-            calls: self.calls,
-        };
-        account.log(&self.accepted);
+    fn close(&self, outcome: Outcome, cause: Option<Cause>) {
+        self.account.close(outcome, &closing(&self.call.model, cause, None));
     }
 
     /// Keeps what came of an answer that broke off. The job's name, if it is stored soon.
     async fn keep(&self, failure: &Failure, text: &str, request_id: Option<String>) -> Option<String> {
-        let Some(id) = self.accepted.kept_as.clone() else {
-            self.account(Outcome::Interrupted, Some(failure.cause), None);
+        let account = self.account.clone();
+        let Some(id) = account.call.kept_as.clone() else {
+            self.close(Outcome::Interrupted, Some(failure.cause));
             return None;
         };
         let broken = Broken {
@@ -134,20 +95,19 @@ impl Reporter {
             cause: failure.cause,
             error_type: failure.kind.clone(),
             request_id: failure.request_id.clone().or(request_id),
-            calls: self.calls,
+            calls: account.calls(),
             at: clock::now(),
         };
-        let record = self.accepted.accepted.record.clone().broken_off(id.clone(), broken);
+        let record = account.call.accepted.record.clone().broken_off(id.clone(), broken);
         let kept = Kept { record, text: text.to_owned() };
         let (told, stored) = oneshot::channel();
-        let (env, accepted) = (self.env.clone(), self.accepted.clone());
-        let account = (self.call.model.clone(), failure.cause, self.calls);
+        let (env, model, cause) = (self.env.clone(), self.call.model.clone(), failure.cause);
         let name = id.to_string();
         self.context.wait_until(async move {
             let mut is_stored = false;
             for pause in KEEP_PAUSES {
                 Delay::from(pause).await;
-                match JobStub::new(&env, &id).keep(&kept, accepted.accepted.request.as_bytes()).await {
+                match JobStub::new(&env, &id).keep(&kept, account.call.accepted.request.as_bytes()).await {
                     Ok(()) => {
                         is_stored = true;
                         break;
@@ -155,17 +115,8 @@ impl Reporter {
                     Err(error) => log::trouble(Some(&id.to_string()), "job_object", &error.to_string()),
                 }
             }
-            let (model, cause, calls) = account;
             let job = id.to_string();
-            let account = Account {
-                outcome: Outcome::Interrupted,
-                job: is_stored.then_some(&job),
-                model_used: Some(&model),
-                cause: Some(cause.name()),
-                exposed: relay::exposes(cause),
-                calls,
-            };
-            account.log(&accepted);
+            account.close(Outcome::Interrupted, &closing(&model, Some(cause), is_stored.then_some(&job)));
             // Who waited for it may have gone.
             let _ = told.send(is_stored);
         });
@@ -177,10 +128,14 @@ impl Drop for Reporter {
     fn drop(&mut self) {
         if !self.is_told {
             self.report(Report::Abandoned, None);
-            self.account(Outcome::Abandoned, None, None);
+            self.close(Outcome::Abandoned, None);
             self.abort.abort();
         }
     }
+}
+
+fn closing<'a>(model: &'a str, cause: Option<Cause>, job: Option<&'a str>) -> Closing<'a> {
+    Closing { job, model_used: Some(model), cause: cause.map(Cause::name), exposed: cause.is_some_and(relay::exposes) }
 }
 
 /// A stream on its way.
@@ -252,7 +207,7 @@ impl Flow {
                 end if self.is_closed => {
                     if let Some(End::Unreadable(failure)) = end {
                         self.reporter.failed(&failure, true);
-                        self.reporter.account(Outcome::Unreadable, Some(failure.cause), None);
+                        self.reporter.close(Outcome::Unreadable, Some(failure.cause));
                     }
                     return None;
                 }

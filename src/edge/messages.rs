@@ -8,12 +8,12 @@ use wasm_bindgen::JsValue;
 use web_sys::AbortController;
 use worker::{Context, Delay, Env, Method, Request, Response};
 
-use super::flow::Account;
+use super::account::{Account, Closing};
 use super::http::{self, Answer};
 use super::large::{self, CallBody};
 use super::stubs::{GateStub, JobStub};
 use super::upstream::{self, Line, Opened, Raw};
-use super::{clock, entropy, js, log, views};
+use super::{clock, entropy, js, line, log, views};
 use crate::api::address::Address;
 use crate::api::auth::Caller;
 use crate::api::error::{ApiError, ErrorKind};
@@ -38,7 +38,7 @@ pub(super) struct Place<'a> {
     pub(super) request_id: &'a str,
 }
 
-/// Answers a Messages call.
+/// Answers a Messages call, unless its caller goes away first: that ends it, and the call to the upstream with it.
 pub(super) async fn create(mut request: Request, address: Address<'_>, caller: &Caller, place: &Place<'_>) -> Answer {
     let arrived = clock::now();
     let Caller::Client(client) = caller else {
@@ -74,12 +74,15 @@ pub(super) async fn create(mut request: Request, address: Address<'_>, caller: &
         request: &request,
         address,
         body: &body,
-        call: &Rc::new(call),
+        account: Account::open(call),
         // What is sent as a stream is gone with its first call.
         handoff: if matches!(body, CallBody::Whole(_)) { wish.handoff } else { Handoff::Never },
         until: if matches!(body, CallBody::Whole(_)) { arrived + patience } else { arrived },
     };
-    at_work.work().await
+    match line::while_held(&request, place.context, at_work.work()).await {
+        Some(answer) => answer.inspect_err(|_| at_work.account.close(Outcome::Refused, &Closing::default())),
+        None => Err(ApiError::new(ErrorKind::Unavailable, "the caller has gone")),
+    }
 }
 
 /// Anything else of the upstream's API: passed through.
@@ -110,7 +113,7 @@ struct AtWork<'a> {
     request: &'a Request,
     address: Address<'a>,
     body: &'a CallBody,
-    call: &'a Rc<AcceptedCall>,
+    account: Rc<Account>,
     handoff: Handoff,
     until: Timestamp,
 }
@@ -118,11 +121,12 @@ struct AtWork<'a> {
 impl AtWork<'_> {
     async fn work(&self) -> Answer {
         let Place { config, env, .. } = *self.place;
-        let spec = &self.call.accepted.record.spec;
+        let call = &self.account.call;
+        let spec = &call.accepted.record.spec;
         let mut rng = entropy::rng();
         let mut last: Option<(Failure, Option<Raw>)> = None;
         let (mut relay, mut step) = Relay::start(spec, self.handoff, config, self.until, clock::now());
-        if self.call.is_keyed
+        if call.is_keyed
             && let Some(creation) = self.known().await?
         {
             return self.wait_for(creation, &relay).await;
@@ -139,11 +143,12 @@ impl AtWork<'_> {
                     relay.on_decision(decision, clock::now())
                 }
                 Step::Call(call) => {
+                    self.account.count(relay.calls());
                     let mut ours = vec![
                         ("spillway-model-used", call.model.clone()),
                         ("spillway-attempts", relay.calls().to_string()),
                     ];
-                    ours.extend(self.call.accepted.mended.clone().map(|mended| ("spillway-mended", mended)));
+                    ours.extend(self.account.call.accepted.mended.clone().map(|mended| ("spillway-mended", mended)));
                     let body = match self.body {
                         CallBody::Whole(body) => js::bytes(&self.body_for(&call, body)),
                         CallBody::Large(_, stream) => {
@@ -151,7 +156,7 @@ impl AtWork<'_> {
                             stream.clone()
                         }
                     };
-                    match self.line.open(&call, body, &ours, self.call, relay.calls()).await {
+                    match self.line.open(&call, body, &ours, &self.account).await {
                         Opened::Flowing(response) => return Ok(response),
                         Opened::Failed(failed) => {
                             let next = relay.on_failure(&failed.0, clock::now(), &mut rng);
@@ -173,7 +178,7 @@ impl AtWork<'_> {
 
     /// The body as it came, for the model that it names; for another one as that one needs it.
     fn body_for<'b>(&self, call: &Call, as_it_came: &'b [u8]) -> Cow<'b, [u8]> {
-        let AcceptedCall { accepted, is_as_it_came, stream, .. } = self.call.as_ref();
+        let AcceptedCall { accepted, is_as_it_came, stream, .. } = self.account.call.as_ref();
         let asked = &accepted.record.spec.model;
         if *is_as_it_came && call.model == *asked {
             return as_it_came.into();
@@ -187,13 +192,13 @@ impl AtWork<'_> {
 
     /// The job that a call with this idempotency key has become before.
     async fn known(&self) -> std::result::Result<Option<Creation>, ApiError> {
-        let id = &self.call.accepted.record.id;
+        let id = &self.account.call.accepted.record.id;
         JobStub::new(self.place.env, id).peek().await.map_err(|error| http::unavailable(Some(id), &error))
     }
 
     /// The call becomes a job.
     async fn hand_over(&self, relay: &Relay<'_>) -> Answer {
-        let accepted = &self.call.accepted;
+        let accepted = &self.account.call.accepted;
         let id = &accepted.record.id;
         let created = JobStub::new(self.place.env, id).create(&accepted.record, accepted.request.as_bytes()).await;
         self.wait_for(created.map_err(|error| http::unavailable(Some(id), &error))?, relay).await
@@ -201,11 +206,11 @@ impl AtWork<'_> {
 
     /// The line is held for the job, as long as the caller wants.
     async fn wait_for(&self, creation: Creation, relay: &Relay<'_>) -> Answer {
-        let (accepted, config) = (&self.call.accepted, self.place.config);
+        let (accepted, config) = (&self.account.call.accepted, self.place.config);
         let (id, fingerprint) = (&accepted.record.id, &accepted.record.fingerprint);
         let stub = || JobStub::new(self.place.env, id);
         submission::check_creation(&creation, fingerprint)?;
-        self.account(Outcome::HandedOver, relay, Some(id), false);
+        self.close(Outcome::HandedOver, relay, Some(id), false);
         let language = self.language().to_owned();
         let mut next = relay.on_handed_over(clock::now());
         let mut answer: Option<Published> = None;
@@ -255,12 +260,12 @@ impl AtWork<'_> {
 
     /// The job's answer, as the call's own would have come.
     fn replay(&self, message: &str, model_used: &str, relay: &Relay<'_>) -> Answer {
-        let id = self.call.accepted.record.id.to_string();
+        let id = self.account.call.accepted.record.id.to_string();
         let attempts = relay.calls().to_string();
         let mut headers =
             vec![("spillway-job", id.as_str()), ("spillway-model-used", model_used), ("spillway-attempts", &attempts)];
-        headers.extend(self.call.accepted.mended.as_deref().map(|mended| ("spillway-mended", mended)));
-        match Replay::new(message.to_owned()).filter(|_| self.call.stream) {
+        headers.extend(self.account.call.accepted.mended.as_deref().map(|mended| ("spillway-mended", mended)));
+        match Replay::new(message.to_owned()).filter(|_| self.account.call.stream) {
             None => http::respond(200, message.to_owned(), &headers),
             Some(replay) => {
                 headers.extend([("content-type", "text/event-stream"), ("cache-control", "no-cache")]);
@@ -269,11 +274,10 @@ impl AtWork<'_> {
         }
     }
 
-    fn account(&self, outcome: Outcome, relay: &Relay<'_>, job: Option<&JobId>, exposed: bool) {
+    fn close(&self, outcome: Outcome, relay: &Relay<'_>, job: Option<&JobId>, exposed: bool) {
         let job = job.map(ToString::to_string);
-        let (job, model_used, calls) = (job.as_deref(), None, relay.calls());
-        let cause = relay.reason();
-        Account { outcome, job, model_used, cause, exposed, calls }.log(self.call);
+        let closing = Closing { job: job.as_deref(), model_used: None, cause: relay.reason(), exposed };
+        self.account.close(outcome, &closing);
     }
 
     /// The upstream's last answer.
@@ -281,7 +285,7 @@ impl AtWork<'_> {
         let Some((_, Some(Raw { status, headers, body }))) = last else {
             return self.refuse(relay.unreachable(), relay, None);
         };
-        self.account(Outcome::PassedOn, relay, None, relay.exposes());
+        self.close(Outcome::PassedOn, relay, None, relay.exposes());
         if relay.is_final() {
             let _ = headers.set(SHOULD_RETRY.0, SHOULD_RETRY.1);
         }
@@ -292,7 +296,7 @@ impl AtWork<'_> {
 
     fn refuse(&self, refusal: Refusal, relay: &Relay<'_>, job: Option<&JobId>) -> Answer {
         if job.is_none() {
-            self.account(Outcome::Refused, relay, None, refusal.exposes());
+            self.close(Outcome::Refused, relay, None, refusal.exposes());
         }
         let Refusal { kind, says, retry_after_seconds, is_final } = refusal;
         let message = match says {

@@ -4,6 +4,7 @@
 //! it. The queue handler never fails: its `Err` is made into a panic by the macro. And no call to a Durable Object is
 //! awaited without a timeout: an object that trapped leaves its callers hanging.
 
+mod account;
 mod claude_fetch;
 mod clock;
 mod consumer;
@@ -19,6 +20,7 @@ mod job_storage;
 mod js;
 mod keeper;
 mod large;
+mod line;
 mod listing;
 mod log;
 mod messages;

@@ -9,6 +9,7 @@ use wasm_bindgen::{JsCast, JsValue};
 use web_sys::AbortController;
 use worker::{Context, Env, Headers, Response};
 
+use super::account::Account;
 use super::flow::{Flow, Reporter};
 use super::{clock, js};
 use crate::call::Call;
@@ -18,7 +19,6 @@ use crate::claude::response::{MAX_ANSWER_BYTES, Message};
 use crate::config::Config;
 use crate::policy::cause::Cause;
 use crate::policy::rate_limits::RateLimits;
-use crate::submission::AcceptedCall;
 
 /// What goes along with every call of one request.
 pub(super) struct Line<'a> {
@@ -76,14 +76,13 @@ impl Line<'_> {
         }
     }
 
-    /// Makes the call, the `calls`th of `accepted`, and looks into its answer until there is one. Headers of ours go with it.
+    /// Makes the call and looks into its answer until there is one. Headers of ours go with it.
     pub(super) async fn open(
         &self,
         call: &Call,
         body: JsValue,
         ours: &[(&str, String)],
-        accepted: &Rc<AcceptedCall>,
-        calls: u32,
+        account: &Rc<Account>,
     ) -> Opened {
         let began_at = clock::now();
         let transport = |cause| Opened::Failed(Box::new((Failure::transport(cause), None)));
@@ -93,13 +92,12 @@ impl Line<'_> {
             context: self.context.clone(),
             config: self.config.clone(),
             call: call.clone(),
-            accepted: accepted.clone(),
-            calls,
+            account: account.clone(),
             abort,
             limits: RateLimits::default(),
             is_told: false,
         };
-        let patience = call.limits.until_headers(accepted.stream);
+        let patience = call.limits.until_headers(account.call.stream);
         let sent = self.send("POST", "/v1/messages", Some(body), patience, &reporter.abort).await;
         let mut response = match sent {
             Ok(response) => response,
