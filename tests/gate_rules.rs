@@ -8,7 +8,8 @@ use spillway::policy::answer::{Asking, Decision, Ended, Held, HoldReason, Permit
 use spillway::policy::backoff::Jitter;
 use spillway::policy::cause::Cause::{self, InvalidRequest, Overloaded, RateLimited, ServerError, SpendCap};
 use spillway::policy::cause::Class;
-use spillway::policy::gate::{Gate, Outlook};
+use spillway::policy::forced::{Order, Side};
+use spillway::policy::gate::{Gate, Outlook, View};
 use spillway::policy::priority::Priority;
 use spillway::policy::rate_limits::{RateLimit, RateLimits};
 use spillway::policy::settings::{Backoff, BackoffSettings, GateSettings};
@@ -86,6 +87,14 @@ impl Bench {
     fn asked_to_wait(&mut self, permit: PermitId, cause: Cause, wait: u64, seconds: u64) -> Verdict {
         let retry_after = Some(Duration::from_secs(wait));
         self.reports(Some(permit), Report::Failure { cause, after_content: false, retry_after }, seconds)
+    }
+
+    fn view(&mut self, seconds: u64) -> View {
+        self.gate.view(Priority::Medium, at(seconds), &self.settings)
+    }
+
+    fn outlook(&mut self, seconds: u64) -> Outlook {
+        self.view(seconds).outlook
     }
 
     fn status(&self, seconds: u64) -> GateStatus {
@@ -507,13 +516,44 @@ fn the_status_speaks_in_durations_and_stable_names() {
 #[test]
 fn a_call_that_is_waited_for_asks_for_a_permit_only_while_there_may_be_too_little_room() {
     let mut bench = Bench::new();
-    let outlook = |bench: &mut Bench, now| bench.gate.view(Priority::Medium, at(now), &bench.settings).outlook;
-    assert_eq!(outlook(&mut bench, 0), Outlook::Free);
+    assert_eq!(bench.outlook(0), Outlook::Free);
     let permit = bench.granted(0);
     bench.fails(Some(permit), Overloaded, 0);
-    assert_eq!(outlook(&mut bench, 59), Outlook::Ask, "the limit was cut");
-    assert_eq!(outlook(&mut bench, 60), Outlook::Free);
+    assert_eq!(bench.outlook(59), Outlook::Ask, "the limit was cut");
+    assert_eq!(bench.outlook(60), Outlook::Free);
 
-    while !matches!(bench.asks(100), Decision::NotBefore(_)) {}
-    assert!(matches!(outlook(&mut bench, 100), Outlook::Refused { reason: HoldReason::InFlightLimit, .. }));
+    let mut permits = vec![];
+    while let Decision::Granted(permit) = bench.asks(100) {
+        permits.push(permit);
+    }
+    assert!(matches!(bench.outlook(100), Outlook::Refused { reason: HoldReason::InFlightLimit, .. }));
+    for permit in permits {
+        bench.reports(Some(permit), Report::Success, 100);
+    }
+    assert_eq!(bench.outlook(100), Outlook::Ask, "a job waits for its turn");
+}
+
+#[test]
+fn a_call_that_is_waited_for_asks_where_one_call_is_let_through_to_see() {
+    let mut bench = Bench::new();
+    let permit = bench.granted(0);
+    bench.fails(Some(permit), SpendCap, 0);
+    assert!(matches!(bench.outlook(899), Outlook::Refused { reason: HoldReason::SpendCap, .. }));
+    assert_eq!(bench.outlook(900), Outlook::Ask, "the try");
+    bench.granted(900);
+    assert!(matches!(bench.outlook(900), Outlook::Refused { reason: HoldReason::SpendCap, .. }), "another's");
+    let (mut bench, _) = Bench::open();
+    assert_eq!(bench.outlook(110), Outlook::Ask, "the probe");
+    bench.asks(110);
+    assert!(matches!(bench.outlook(110), Outlook::Refused { reason: HoldReason::ProbeInFlight, .. }));
+}
+
+#[test]
+fn a_degraded_model_is_none_to_a_call_that_is_waited_for_while_an_override_holds_the_gate_closed() {
+    let (mut bench, _) = Bench::open();
+    assert!(bench.view(1).is_degraded);
+    let lasts = Duration::from_secs(600);
+    let order = Order { state: Side::Closed, lasts, note: String::new(), author: "ada".into() };
+    bench.gate.force(order, at(1), &bench.settings);
+    assert!(!bench.view(1).is_degraded);
 }
