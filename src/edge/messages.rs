@@ -18,7 +18,7 @@ use crate::api::address::Address;
 use crate::api::auth::Caller;
 use crate::api::error::{ApiError, ErrorKind};
 use crate::api::status::{self, Published, Question};
-use crate::api::wish::{Handoff, Wish};
+use crate::api::wish::Wish;
 use crate::call::Call;
 use crate::claude::failure::Failure;
 use crate::claude::replay::Replay;
@@ -57,13 +57,13 @@ pub(super) async fn create(mut request: Request, address: Address<'_>, caller: &
             submission::accept_call(incoming, &wish, place.config, random, arrived)?
         }
         CallBody::Large(beginning, _) => {
-            submission::accept_large_call(client, beginning, &wish, place.config, arrived)?
+            submission::accept_unread_call(client, beginning, &wish, place.config, arrived)?
         }
     };
     let Some(call) = accepted else {
         let (body, ours) = match body {
             CallBody::Whole(body) => (js::bytes(&body), vec![]),
-            CallBody::Large(_, body) => (body, vec![MADE_ONCE]),
+            CallBody::Large(_, body) => (body, vec![NO_JOB]),
         };
         return pass("POST", "/v1/messages", Some(body), &ours, &line).await;
     };
@@ -76,7 +76,6 @@ pub(super) async fn create(mut request: Request, address: Address<'_>, caller: &
         body: &body,
         account: Account::open(call),
         // What is sent as a stream is gone with its first call.
-        handoff: if matches!(body, CallBody::Whole(_)) { wish.handoff } else { Handoff::Never },
         until: if matches!(body, CallBody::Whole(_)) { arrived + patience } else { arrived },
     };
     match line::while_held(&request, place.context, at_work.work()).await {
@@ -114,7 +113,6 @@ struct AtWork<'a> {
     address: Address<'a>,
     body: &'a CallBody,
     account: Rc<Account>,
-    handoff: Handoff,
     until: Timestamp,
 }
 
@@ -125,7 +123,7 @@ impl AtWork<'_> {
         let spec = &call.accepted.record.spec;
         let mut rng = entropy::rng();
         let mut last: Option<(Failure, Option<Raw>)> = None;
-        let (mut relay, mut step) = Relay::start(spec, self.handoff, config, self.until, clock::now());
+        let (mut relay, mut step) = Relay::start(spec, call.handoff, config, self.until, clock::now());
         if call.is_keyed
             && let Some(creation) = self.known().await?
         {
@@ -142,21 +140,21 @@ impl AtWork<'_> {
                     let decision = decision.inspect_err(|error| log::trouble(None, "gate", &error.to_string())).ok();
                     relay.on_decision(decision, clock::now())
                 }
-                Step::Call(call) => {
+                Step::Call(to) => {
                     self.account.count(relay.calls());
                     let mut ours = vec![
-                        ("spillway-model-used", call.model.clone()),
+                        ("spillway-model-used", to.model.clone()),
                         ("spillway-attempts", relay.calls().to_string()),
                     ];
                     ours.extend(self.account.call.accepted.mended.clone().map(|mended| ("spillway-mended", mended)));
+                    if !call.can_be_kept() {
+                        ours.push((NO_JOB.0, NO_JOB.1.to_owned()));
+                    }
                     let body = match self.body {
-                        CallBody::Whole(body) => js::bytes(&self.body_for(&call, body)),
-                        CallBody::Large(_, stream) => {
-                            ours.push((MADE_ONCE.0, MADE_ONCE.1.to_owned()));
-                            stream.clone()
-                        }
+                        CallBody::Whole(body) => js::bytes(&self.body_for(&to, body)),
+                        CallBody::Large(_, stream) => stream.clone(),
                     };
-                    match self.line.open(&call, body, &ours, &self.account).await {
+                    match self.line.open(&to, body, &ours, &self.account).await {
                         Opened::Flowing(response) => return Ok(response),
                         Opened::Failed(failed) => {
                             let next = relay.on_failure(&failed.0, clock::now(), &mut rng);
@@ -323,7 +321,7 @@ fn passed_headers(request: &Request) -> Vec<(&'static str, String)> {
     headers
 }
 
-/// The header of an answer to a call that could not be made again, nor handed over.
-const MADE_ONCE: (&str, &str) = ("spillway-handoff", "never");
+/// The header of an answer to a call that could not be handed over.
+const NO_JOB: (&str, &str) = ("spillway-handoff", "never");
 /// Official SDKs obey it.
 const SHOULD_RETRY: (&str, &str) = ("x-should-retry", "false");

@@ -90,7 +90,7 @@ impl Submission {
 }
 
 /// The fields of the job that a Messages call becomes if it is handed over, and its body without model and stream. `None` if
-/// the body is none that a job could have: the upstream will say what is wrong with it.
+/// the body is none that a job could have.
 #[must_use]
 pub(super) fn of_call(
     body: &[u8],
@@ -107,24 +107,24 @@ pub(super) fn of_call(
     Some(Submission { spec: with_betas(spec, betas), request })
 }
 
-/// The fields of a call of which no more than the beginning is known: it is for the model that is named there, and no other.
+/// The fields of a call of which no more is known than the model that it names.
 #[must_use]
-pub(super) fn of_large_call(beginning: &[u8], wish: &Wish, config: &Config) -> Option<Spec> {
-    let model = model_at_the_beginning(beginning)?;
+pub(super) fn of_unread_call(beginning: &[u8], wish: &Wish, config: &Config) -> Option<Spec> {
+    let model = model_of(beginning)?;
     let spec = of_wish(wish, Some(&model), Demands::default(), config);
     Some(Spec { first_choice_only: true, fallback_allowed: false, handed_over: false, ..spec })
 }
 
-/// The model that a body names before anything that is long, if it does.
-fn model_at_the_beginning(beginning: &[u8]) -> Option<String> {
+/// The model that a body, or the beginning of one, names. Of two the upstream takes the later.
+fn model_of(beginning: &[u8]) -> Option<String> {
     let text = match std::str::from_utf8(beginning) {
         Ok(text) => text,
         Err(error) => std::str::from_utf8(beginning.get(..error.valid_up_to())?).ok()?,
     };
     let mut model = None;
-    // It breaks off somewhere, of course.
+    // Where it breaks off, or makes no sense, that was it.
     let _ = for_each_of_members(text.trim_start().strip_prefix('{')?, &mut |name, value| {
-        if name == "model" && model.is_none() {
+        if name == "model" {
             model = value.string().map(std::borrow::Cow::into_owned);
         }
         Ok(())
@@ -228,10 +228,10 @@ const MAX_METADATA_BYTES: usize = 4_096;
 
 #[cfg(test)]
 mod tests {
-    use super::model_at_the_beginning;
+    use super::model_of;
 
     #[test]
-    fn a_large_bodys_model_is_found_if_nothing_long_is_before_it() {
+    fn a_bodys_model_is_found_if_nothing_long_or_wrong_is_before_it() {
         let long = "x".repeat(9_000);
         for (body, model) in [
             (
@@ -245,12 +245,14 @@ mod tests {
             (format!(r#"{{"model":"","system":"{long}"}}"#), None),
             (format!(r#"{{"metadata":{{"model":"no"}},"system":"{long}"}}"#), None),
             (r#"["model","m-1"]"#.to_owned(), None),
+            (r#"{"model":"m-0","model":"m-1","system":"\ud800"}"#.to_owned(), Some("m-1")),
+            (r#"{"model":"m-1","max_tokens":,"model":"m-2"}"#.to_owned(), Some("m-1")),
             (String::new(), None),
         ] {
             let beginning = &body.as_bytes()[..body.len().min(4_096)];
-            assert_eq!(model_at_the_beginning(beginning).as_deref(), model, "{:.40}", body);
+            assert_eq!(model_of(beginning).as_deref(), model, "{:.40}", body);
         }
         let cut = &r#"{"model":"m-1","system":"é"#.as_bytes()[..26];
-        assert_eq!(model_at_the_beginning(cut).as_deref(), Some("m-1"), "in the middle of a character");
+        assert_eq!(model_of(cut).as_deref(), Some("m-1"), "in the middle of a character");
     }
 }

@@ -15,7 +15,7 @@ use sha2::{Digest, Sha256};
 use crate::api::error::{ApiError, ErrorKind};
 use crate::api::read_token::ReadToken;
 use crate::api::status::wording;
-use crate::api::wish::Wish;
+use crate::api::wish::{Handoff, Wish};
 use crate::claude::request::Problem;
 use crate::claude::tool_history::{self, History};
 use crate::config::Config;
@@ -33,6 +33,8 @@ pub struct AcceptedCall {
     pub is_as_it_came: bool,
     /// Whether the caller wants a stream.
     pub stream: bool,
+    /// What becomes of it when it cannot be answered.
+    pub handoff: Handoff,
     /// Whether it has an idempotency key: it may have become a job before.
     pub is_keyed: bool,
     /// The job in which the answer is kept if it breaks off, if the call can be kept. Never the one of the idempotency key: who sends
@@ -126,8 +128,8 @@ pub fn accept(incoming: Incoming<'_>, config: &Config, random: u128, now: Timest
     Ok(Accepted { record, request, mended })
 }
 
-/// Checks a call of the synchronous path, and makes it into the record of the job that it becomes if it is handed over. `None`
-/// if its body is none that a job could have: the upstream will say what is wrong with it.
+/// Checks a call of the synchronous path, and makes it into the record of the job that it becomes if it is handed over. If its body
+/// is none that a job could have, the upstream will say what is wrong with it: see [`accept_unread_call`].
 ///
 /// # Errors
 /// What is wrong with the headers that are ours.
@@ -144,22 +146,26 @@ pub fn accept_call(
         Some(key) => keyed_id(incoming.client, key, config)?,
     };
     let call = form::of_call(incoming.body, incoming.betas, incoming.version, wish, config);
-    let Some(Submission { mut spec, request }) = call else { return Ok(None) };
+    let Some(Submission { mut spec, request }) = call else {
+        return accept_unread_call(incoming.client, incoming.body, wish, config, now);
+    };
     let (names_model, stream) = (request.model.is_some(), request.stream);
     let (request, mended) = mend(request.body_rest, &mut spec, "")?;
     let record = Record::new(id, incoming.client.to_owned(), spec, fingerprint(&incoming), now);
     let is_as_it_came = names_model && mended.is_none();
     let kept_as = Some(JobId::random(random));
     let is_keyed = incoming.idempotency_key.is_some();
-    Ok(Some(AcceptedCall { accepted: Accepted { record, request, mended }, is_as_it_came, stream, is_keyed, kept_as }))
+    let (handoff, accepted) = (wish.handoff, Accepted { record, request, mended });
+    Ok(Some(AcceptedCall { accepted, is_as_it_came, stream, handoff, is_keyed, kept_as }))
 }
 
-/// A call whose body is too large for a job, from its beginning: it is made as it came, once, and can neither be handed over nor
-/// kept. `None` if the model is not found there; then nobody knows whose gate it goes through.
+/// A call whose body is none of a job's: too large, of which this is the beginning, or in a way wrong that the upstream may or may
+/// not mind (`500.0` tokens, a member that appears twice). It is made as it came, for the model that it names and no other, and can
+/// neither be handed over nor kept. `None` if it names none here; then nobody knows whose gate it goes through.
 ///
 /// # Errors
 /// What is wrong with the headers that are ours.
-pub fn accept_large_call(
+pub fn accept_unread_call(
     client: &str,
     beginning: &[u8],
     wish: &Wish,
@@ -167,10 +173,19 @@ pub fn accept_large_call(
     now: Timestamp,
 ) -> Result<Option<AcceptedCall>, ApiError> {
     check_kind(wish, config)?;
-    let Some(spec) = form::of_large_call(beginning, wish, config) else { return Ok(None) };
+    let Some(spec) = form::of_unread_call(beginning, wish, config) else { return Ok(None) };
     let record = Record::new(JobId::random(0), client.to_owned(), spec, String::new(), now);
     let accepted = Accepted { record, request: String::new(), mended: None };
-    Ok(Some(AcceptedCall { accepted, is_as_it_came: true, stream: false, is_keyed: false, kept_as: None }))
+    let handoff = Handoff::Never;
+    Ok(Some(AcceptedCall { accepted, is_as_it_came: true, stream: false, handoff, is_keyed: false, kept_as: None }))
+}
+
+impl AcceptedCall {
+    /// Whether there can be a job of it.
+    #[must_use]
+    pub const fn can_be_kept(&self) -> bool {
+        self.kept_as.is_some()
+    }
 }
 
 fn check_kind(wish: &Wish, config: &Config) -> Result<(), ApiError> {
