@@ -269,6 +269,7 @@ impl<'a> Delivery<'a> {
                     may_leave,
                     ticket: self.ticket.filter(|_| tier == self.ladder.first()),
                     again: self.claimed.dwell_ms.is_none() || !self.failed_calls.is_empty(),
+                    in_passing: false,
                     dwell_ms: self.claimed.dwell_ms.filter(|_| self.failed_calls.is_empty()),
                 };
                 self.asked = (tier, asking);

@@ -416,7 +416,8 @@ impl<'a> Relay<'a> {
     }
 
     fn asking(&self) -> Asking {
-        Asking { priority: self.spec.priority, may_leave: self.at.1, again: self.calls > 0, ..Asking::default() }
+        let (priority, may_leave, again) = (self.spec.priority, self.at.1, self.calls > 0);
+        Asking { priority, may_leave, again, in_passing: true, ..Asking::default() }
     }
 
     fn model(&self) -> String {

@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use spillway::policy::answer::{Asking, Decision, Ended, Held, HoldReason, PermitId, Report};
+use spillway::policy::cause::Cause;
 use spillway::policy::forced::{Order, Side};
 use spillway::policy::gate::Gate;
 use spillway::policy::inflight::InFlight;
@@ -15,7 +16,14 @@ use spillway::policy::slots::Ticket;
 use spillway::policy::time::Timestamp;
 
 const NOW: Timestamp = Timestamp::from_millis(1_700_000_000_000);
-const JOB: Asking = Asking { priority: Priority::Medium, may_leave: false, ticket: None, again: false, dwell_ms: None };
+const JOB: Asking = Asking {
+    priority: Priority::Medium,
+    may_leave: false,
+    ticket: None,
+    again: false,
+    in_passing: false,
+    dwell_ms: None,
+};
 const LEAVES: Asking = Asking { may_leave: true, ..JOB };
 
 /// A gate with so many slots; all of it happens at one moment.
@@ -64,6 +72,27 @@ fn who_is_further_behind_than_four_times_the_limit_does_not_overtake_unless_ther
     bench.held(Asking { again: true, ..ticket(199) });
     permits[2..5].iter().for_each(|&permit| bench.abandons(permit));
     bench.granted(ticket(198));
+}
+
+#[test]
+fn who_asks_in_passing_gets_no_place_that_others_would_wait_behind() {
+    let mut bench = Bench::new(1);
+    let permit = bench.granted(JOB);
+    let passing = Asking { in_passing: true, ..JOB };
+    let nobody = bench.held(JOB);
+    for again in [false, true] {
+        for _ in 0..50 {
+            let held = bench.held(Asking { again, ..passing });
+            assert_eq!((held.reason, held.ticket), (HoldReason::InFlightLimit, None));
+            assert!(held.after >= nobody.after, "it is told how long it would be");
+        }
+    }
+    let (limits, backoff) = (RateLimits::default(), BackoffSettings::default());
+    let retry_after = Some(Duration::from_secs(5));
+    let report = Report::Failure { cause: Cause::Overloaded, after_content: false, retry_after };
+    let ended = Ended { permit: Some(permit), asking: passing, report, limits, backoff };
+    bench.gate.report(&ended, NOW, &mut fastrand::Rng::with_seed(1), &bench.settings);
+    assert_eq!(bench.held(JOB).ticket, Some(Ticket(1)), "the next one after the job that was first");
 }
 
 #[test]

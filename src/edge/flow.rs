@@ -43,6 +43,18 @@ pub(super) struct Reporter {
 }
 
 impl Reporter {
+    /// Content has come to a call that the gate counts: it waits for that, and not for the end of it, with all the others.
+    fn content(&self) {
+        let Some(permit) = self.call.permit else { return };
+        views::forget(&self.call.model);
+        let (env, model, limits) = (self.env.clone(), self.call.model.clone(), self.limits);
+        self.context.wait_until(async move {
+            if let Err(error) = GateStub::new(&env, &model, "").content(permit, limits).await {
+                log::trouble(None, "gate", &error.to_string());
+            }
+        });
+    }
+
     pub(super) fn answered(&mut self, used: Option<Usage>) {
         if self.is_told {
             return;
@@ -179,6 +191,9 @@ impl Flow {
             // What ends in the upstream's own error can be passed on. What just stops, a client would take for a whole answer.
             let raw = failure.kind.is_some().then(|| Raw { status: 200, headers, body: self.passage.into_bytes() });
             return Opened::Failed(Box::new((failure, raw)));
+        }
+        if self.passage.has_content() {
+            self.reporter.content();
         }
         match Response::from_stream(unfold(self, Self::pass)) {
             Ok(response) => Opened::Flowing(response.with_headers(headers)),

@@ -44,11 +44,14 @@ pub struct Asking {
     pub ticket: Option<Ticket>,
     /// Whether it has been called for before: it has had its turn, and does not queue behind those who have not.
     pub again: bool,
+    /// Whether nobody comes back with this refusal: a call that is waited for becomes a job then, which asks for itself. It gets no
+    /// place in the order, which the others would wait behind.
+    pub in_passing: bool,
     /// How long ago the job was submitted, if this is its first call; for the dwell.
     pub dwell_ms: Option<u64>,
 }
 
-json::object!(Asking { priority, may_leave, ticket, again = false, dwell_ms });
+json::object!(Asking { priority, may_leave, ticket, again = false, in_passing = false, dwell_ms });
 
 /// The answer to "may I call?".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -252,16 +252,19 @@ describe("the gate", async () => {
     assert.equal(data.model, "claude-haiku-5-5");
     assert.equal(response.headers.get("spillway-model-used"), "claude-haiku-5-5");
     assert.equal(spillway.calls({ model: MODEL }).length, before, "no call");
-    await spillway.fake.setScript({ defaults: QUICK });
-    const answer = await (async () => {
+    await spillway.fake.setScript({ defaults: { ...QUICK, tokens: 200, tokens_per_chunk: 1, chunk_delay_ms: 20 } });
+    const probe = await (async () => {
       for (;;) {
-        const got = await claude.messages.create(call("[[again]]"), never).catch(() => null);
-        if (got) return got;
+        const stream = claude.messages.stream(call("[[again]]"), never);
+        const begun = new Promise((resolve) => stream.once("text", resolve));
+        if (await Promise.race([begun, stream.done().catch(() => null)])) return stream;
         await new Promise((resolve) => setTimeout(resolve, 500));
       }
     })();
-    assert.equal(answer.model, MODEL);
-    assert.equal(spillway.calls({ model: MODEL }).length, before + 1, "the probe");
+    await spillway.untilLog(({ event, to }) => event === "gate_transition" && to === "closed");
+    const [call_of_probe, ...others] = spillway.calls({ model: MODEL }).slice(before);
+    assert.deepEqual([call_of_probe.outcome, others], [null, []], "it is closed by the first content, not by the end");
+    assert.equal((await probe.finalMessage()).model, MODEL);
   });
 });
 

@@ -260,7 +260,8 @@ impl Gate {
         4 * u64::from(self.in_flight.limit(&settings.pace))
     }
 
-    /// Lets a job wait that can be served in `until` at the earliest: in its place of the order, unless it may and should leave.
+    /// Lets a job wait that can be served in `until` at the earliest: in its place of the order, unless it may and should leave, or
+    /// does not stay to wait.
     fn hold(
         &mut self,
         asking: Asking,
@@ -281,6 +282,10 @@ impl Gate {
             if reason.is_overload() || (reason == HoldReason::InFlightLimit && after > settings.long_wait()) {
                 return Held { leave: true, slow, ..Held::new(after, reason) };
             }
+        }
+        if asking.in_passing {
+            let after = self.slots.look_ahead(asking.priority, until, &ramp, now);
+            return Held { slow, ..Held::new(after, reason) };
         }
         // Who was called for before is the first again while the gate serves; at a shut one the next probe is another's.
         let is_closed = self.breaker.state() == State::Closed;

@@ -238,7 +238,9 @@ impl Deployment {
         let (failure, answer) = loop {
             match task.next(Some(over_at)).await {
                 Signal::Content(told) => {
-                    limits = Some(self.limits(told, began_at, self.at(sim)));
+                    let told = self.limits(told, began_at, self.at(sim));
+                    limits = Some(told);
+                    self.tell_content(sim, isolate, call, told);
                     task.world().caller(job).flows();
                 }
                 Signal::Ended(answered) => {
@@ -289,6 +291,19 @@ impl Deployment {
         object.unpermitted += 1;
         let is_shut = object.gate.status(now, &self.gate_settings).state != State::Closed;
         objects.facts.stale_calls += u32::from(is_shut);
+    }
+
+    /// Tells the gate, if it counts this call, behind the caller's back.
+    fn tell_content(&self, sim: &Sim, isolate: u16, call: &Call, limits: RateLimits) {
+        let Some(permit) = call.permit else { return };
+        self.objects.borrow_mut().isolates[usize::from(isolate)].forget(&call.model);
+        let (model, Some(it)) = (call.model.clone(), self.this.upgrade()) else { return };
+        sim.spawn_later(|task| {
+            Box::pin(async move {
+                task.sleep(OBJECT_MS).await;
+                it.ask(&task.sim, &model, |gate, now, _, settings| gate.content(permit, &limits, now, settings));
+            })
+        });
     }
 
     /// Tells the gate, behind the caller's back.
