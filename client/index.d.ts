@@ -324,6 +324,8 @@ export interface JobSummary {
   created_at: string;
   finished_at?: string;
   status_url: string;
+  /** The job did not answer just now, and may be further than this. */
+  unconfirmed?: true;
 }
 
 export interface JobPage {

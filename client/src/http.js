@@ -1,5 +1,5 @@
 /** Requests and their answers: one try, or as many as make sense. */
-import { ConnectionError, errorOf, isTransient, strangeAnswer } from "./errors.js";
+import { ConnectionError, errorOf, isTransient, SpillwayError, strangeAnswer } from "./errors.js";
 import { abortable, backoff, leash, sleep } from "./time.js";
 
 /** How often an ordinary request is sent again. */
@@ -96,6 +96,7 @@ export class Http {
     };
     const given = Object.fromEntries(Object.entries(all).filter(([, value]) => value !== undefined));
     const url = this.#baseUrl + path;
+    checkHeaders(given);
     try {
       return await abortable(this.#fetch(url, { method, headers: given, body, signal }), signal);
     } catch (error) {
@@ -116,6 +117,14 @@ export class Http {
 
   #isWorthWaiting(error) {
     return isTransient(error) && (error.retryAfterSeconds ?? 0) * 1000 <= this.timing.longestRetry;
+  }
+}
+
+/** What no header can hold a fetch refuses in the words that it has for a broken network, which would be tried again. */
+function checkHeaders(headers) {
+  for (const [name, value] of Object.entries(headers)) {
+    if (/^[\t\x20-\x7e\x80-\xff]*$/.test(value)) continue;
+    throw new SpillwayError(`${name} cannot be sent: it has characters that no HTTP header can hold.`);
   }
 }
 

@@ -4,7 +4,8 @@
  * Events are better: there is text in them, and nothing to ask for. They cannot be had where bodies do not stream, where a
  * proxy holds them back, and of a deployment that has no such route. Asking works everywhere, so every doubt is decided for
  * it: who waits needs the answer more than the text. The one thing that does not count as a doubt is a network that comes and
- * goes once events have been heard: they are taken up again where they broke off, however long that takes.
+ * goes once events have been heard: they are taken up again where they broke off, however long that takes. While that brings
+ * nothing, the job is asked for now and then between two connections: something may cut each of them just before the last event.
  */
 import { ConnectionError, errorOf, isTransient, JobCancelledError, JobFailedError, TimeoutError } from "./errors.js";
 import { EventParser } from "./event-parser.js";
@@ -58,6 +59,16 @@ async function untilOver(line) {
       if (source.isDoubtful) source = new Polling(line);
       else await sleep(http.pause(error, failures), signal);
     }
+    if (source.wantsLook) await look(line);
+  }
+}
+
+/** Asks once how the job is; what a network prevents, the next time may find out. */
+async function look(line) {
+  try {
+    await new Polling(line).round();
+  } catch (error) {
+    if (!isTransient(error)) throw error;
   }
 }
 
@@ -75,6 +86,9 @@ class Events {
   /** Connections in a row that brought nothing: that failed, and that were made and stayed silent. */
   #vain = 0;
   #silent = 0;
+  /** Connections in a row that began as they should and brought no event, however they ended. */
+  #empty = 0;
+  #hasBegun = false;
   /** Whether the latest connection brought an event. */
   hasMoved = false;
 
@@ -88,12 +102,16 @@ class Events {
     return this.#silent >= 3;
   }
 
+  get wantsLook() {
+    return this.#lastId !== undefined && this.#hasBegun && !this.hasMoved && this.#empty % 3 === 0;
+  }
+
   /** One connection, from its beginning to its end. */
   async round() {
     const { http, path, signal, progress } = this.#line;
     const what = http.what(`${path}/events`);
     const { signal: own, within, release } = leash(signal);
-    this.hasMoved = false;
+    this.hasMoved = this.#hasBegun = false;
     try {
       await this.#read(what, own, within);
     } catch (error) {
@@ -101,6 +119,8 @@ class Events {
       this.#silent = error instanceof Silence ? this.#silent + 1 : 0;
       throw error;
     } finally {
+      if (this.hasMoved) this.#empty = 0;
+      else if (this.#hasBegun) this.#empty += 1;
       release();
     }
     if (progress.isOver) return;
@@ -118,6 +138,7 @@ class Events {
     for (;;) {
       const { done, value } = await piece(reader, what, signal);
       if (done) break;
+      this.#hasBegun = true;
       within(silence, () => new ConnectionError(`${what}: silent for ${silence} ms, without a heartbeat.`));
       progress.connected = true;
       for (const event of parser.push(decoder.decode(value, { stream: true }))) {
@@ -181,6 +202,7 @@ class Polling {
   #asked = false;
   hasMoved = false;
   isDoubtful = false;
+  wantsLook = false;
 
   constructor(line) {
     this.#line = line;

@@ -68,6 +68,18 @@ test("a submission is sent as it is, with the key, a new idempotency key and the
   assert.equal(third.headers["idempotency-key"], "order-1042");
 });
 
+test("what no header can hold is told at once, and not taken for a broken network", async (t) => {
+  const { client, requests } = await serve(t, ({ response }) => json(response, 202, {}));
+  for (const [made, options, name] of [
+    [client(), { idempotencyKey: "заказ-1042" }, "idempotency-key"],
+    [client(), { idempotencyKey: "two\nlines" }, "idempotency-key"],
+    [client({ key: "ключ" }), {}, "authorization"],
+  ]) {
+    await assert.rejects(made.submit(SUBMISSION, options), { name: "SpillwayError", message: new RegExp(`^${name} `) });
+  }
+  assert.deepEqual(requests, []);
+});
+
 describe("what may succeed later is sent again, with one idempotency key and the same body", () => {
   for (const [what, failure] of [
     ["a connection that failed", unreachable()],

@@ -186,6 +186,30 @@ test("events that are held back later on, connection after connection, are given
   assert.equal(requests.filter(({ path }) => path === EVENTS).length, 4);
 });
 
+for (const [how, end] of [
+  ["broken off", (response) => response.destroy()],
+  ["ended", (response) => response.end()],
+]) {
+  test(`where each connection is ${how} before the last event, the job is asked for now and then`, async (t) => {
+    const first = eventRoute(STORY.slice(0, 5));
+    const none = ({ response }) => {
+      response.writeHead(200, { "content-type": "text/event-stream" }).write(": here\n\n");
+      setTimeout(() => end(response), 10);
+    };
+    const { client, requests } = await serve(
+      t,
+      routes((exchange) => (exchange.n === 0 ? first : none)(exchange), statusRoute(job("refining"), DONE)),
+    );
+    const { seen, onProgress } = watcher();
+    assert.equal((await client().wait(ID, { onProgress })).status, "done");
+    assert.equal(requests.filter(({ path }) => path !== EVENTS).length, 2);
+    assert.ok(
+      seen.some((step) => step.startsWith("refining|H")),
+      "and until then there is text",
+    );
+  });
+}
+
 describe("a job that does not end done is an error", () => {
   const ended = (t, last) => serve(t, eventRoute([["status", job("generating")], ["status", last]])); // prettier-ignore
 

@@ -60,7 +60,11 @@ test("a body that no job could have is not called for while its model's gate is 
   try {
     const until = new Date(Date.now() + 600_000).toISOString();
     const order = { state: "open", until, note: "a test" };
-    const forced = await spillway.request(`/v1/gates/${MODEL}/override`, { method: "PUT", as: "operator", body: order });
+    const forced = await spillway.request(`/v1/gates/${MODEL}/override`, {
+      method: "PUT",
+      as: "operator",
+      body: order,
+    });
     assert.equal(forced.status, 200, forced.text);
     for (const [what, body] of Object.entries(bodies("shut"))) {
       const headers = { "content-type": "application/json", "x-api-key": KEYS.app };
