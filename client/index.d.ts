@@ -65,7 +65,7 @@ export class Spillway {
 
 export interface SpillwayOptions {
   /** The deployment's address, without `/v1`. */
-  baseUrl: string;
+  baseUrl: string | URL;
   /** A client key. Not in a browser: whoever opens the page can read it. */
   key?: string | undefined;
   /** In place of the key, a job's read token, which opens that job's status and events only. */
@@ -114,10 +114,10 @@ export interface ReadOptions extends CallOptions {
 export interface WaitOptions extends ReadOptions {
   /** In milliseconds; without it, as long as the job takes. */
   timeout?: number | undefined;
-  /** Told of every change: of the status, the text, a draft that is discarded, the connection. What it throws ends the waiting. */
-  onProgress?: ((progress: Progress) => void) | undefined;
-  /** Told once of every offer to wait for quieter hours, to be answered by `acceptDeferral` or `declineDeferral`. */
-  onStalled?: ((offer: Offer, job: Job) => void) | undefined;
+  /** Told of every change: of the status, the text, a draft that is discarded, the connection. What it throws, or its promise is rejected with, ends the waiting. */
+  onProgress?: ((progress: Progress) => unknown) | undefined;
+  /** Told once of every offer to wait for quieter hours, to be answered by `acceptDeferral` or `declineDeferral`. As with `onProgress`, its errors end the waiting. */
+  onStalled?: ((offer: Offer, job: Job) => unknown) | undefined;
 }
 
 export interface ListOptions extends CallOptions {

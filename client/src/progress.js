@@ -2,6 +2,7 @@
 export class Progress {
   #onProgress;
   #onStalled;
+  #fail;
   /** The offer that `onStalled` was told of: one question is asked once, however often it is heard. */
   #offered;
   #connected = true;
@@ -13,9 +14,11 @@ export class Progress {
   text = "";
   draft = undefined;
 
-  constructor({ onProgress, onStalled }) {
+  /** @param {(error: unknown) => void} fail Is told what becomes of a promise that a listener returns. */
+  constructor({ onProgress, onStalled }, fail) {
     this.#onProgress = onProgress;
     this.#onStalled = onStalled;
+    this.#fail = fail;
   }
 
   get isOver() {
@@ -32,7 +35,7 @@ export class Progress {
     if (job.status !== "stalled") this.#offered = undefined;
     else if (this.#offered !== job.offer?.resumes_at) {
       this.#offered = job.offer?.resumes_at;
-      this.#onStalled?.(job.offer, job);
+      this.#minded(this.#onStalled?.(job.offer, job));
     }
   }
 
@@ -70,7 +73,13 @@ export class Progress {
   #tell(more) {
     const { job, text, draft } = this;
     const { status, message, waiting, offer } = job ?? {};
-    this.#onProgress?.({ status, message, waiting, offer, text, draft, connected: this.#connected, job, ...more });
+    const told = { status, message, waiting, offer, text, draft, connected: this.#connected, job, ...more };
+    this.#minded(this.#onProgress?.(told));
+  }
+
+  /** What a listener throws ends the waiting, and so does what the promise that it returned is rejected with. */
+  #minded(said) {
+    if (typeof said?.then === "function") said.then(undefined, this.#fail);
   }
 }
 

@@ -10,9 +10,13 @@ export class Spillway {
   #key;
   #readToken;
 
-  constructor({ baseUrl, key, readToken, fetch, locale, timing } = {}) {
-    if (typeof baseUrl !== "string") throw new SpillwayError("baseUrl is missing: give the address of your Spillway.");
-    this.#http = new Http({ baseUrl, fetch, locale, timing: { ...TIMING, ...timing } });
+  constructor(options) {
+    const { baseUrl, key, readToken, fetch, locale, timing } = options ?? {};
+    if (!/^https?:\/\/[^/]/i.test(String(baseUrl ?? ""))) {
+      const given = baseUrl === undefined || baseUrl === null ? "missing" : `${JSON.stringify(String(baseUrl))}`;
+      throw new SpillwayError(`baseUrl is ${given}: give the address of your Spillway, which begins with https://.`);
+    }
+    this.#http = new Http({ baseUrl: String(baseUrl), fetch, locale, timing: { ...TIMING, ...timing } });
     this.#key = key;
     this.#readToken = readToken;
   }
@@ -29,6 +33,12 @@ export class Spillway {
   }
 
   async wait(job, { readToken, ...options } = {}) {
+    const { timeout, onProgress, onStalled } = options;
+    if (timeout !== undefined && !(timeout >= 0)) throw new SpillwayError("timeout must be a number of milliseconds.");
+    for (const [name, listener] of Object.entries({ onProgress, onStalled })) {
+      if (listener !== undefined && typeof listener !== "function")
+        throw new SpillwayError(`${name} must be a function.`);
+    }
     return watch(this.#http, idOf(job), { ...options, credential: this.#reading(job, readToken) });
   }
 

@@ -61,6 +61,7 @@ export function leash(outer) {
   let timer;
   return {
     signal,
+    abort,
     /** Aborts after so long with the error that is made then; until the next call, which starts the clock anew. */
     within(ms, error) {
       clearTimeout(timer);

@@ -25,8 +25,8 @@ import { abortable, backoff, leash, sleep } from "./time.js";
  * @returns {Promise<object>} The status of the job, which is done.
  */
 export async function watch(http, id, { credential, signal, timeout, ...listeners }) {
-  const progress = new Progress(listeners);
-  const { signal: own, within, release } = leash(signal);
+  const { signal: own, within, abort, release } = leash(signal);
+  const progress = new Progress(listeners, abort);
   if (timeout !== undefined) within(timeout, () => new TimeoutError(id, timeout, progress.job));
   const line = { http, path: `/v1/jobs/${encodeURIComponent(id)}`, credential, signal: own, progress };
   try {

@@ -255,6 +255,19 @@ test("a trailing slash of baseUrl is none, and a path in front of the API stays"
 test("what cannot be meant is refused before anything is sent", async () => {
   assert.throws(() => new Spillway(), { name: "SpillwayError", message: /baseUrl/ });
   assert.throws(() => new Spillway({ key: "k" }), /baseUrl/);
+  for (const options of [null, { baseUrl: "" }, { baseUrl: "spillway.example" }, { baseUrl: "ftp://x" }]) {
+    assert.throws(() => new Spillway(options), { name: "SpillwayError", message: /^baseUrl is .*https:/ });
+  }
+  new Spillway({ baseUrl: new URL("https://spillway.example") });
+  for (const [options, message] of [
+    [{ timeout: Number.NaN }, /^timeout must be/],
+    [{ timeout: "soon" }, /^timeout must be/],
+    [{ onProgress: 5 }, /^onProgress must be/],
+    [{ onStalled: "yes" }, /^onStalled must be/],
+  ]) {
+    const waits = new Spillway({ baseUrl: "http://spillway", fetch: assert.fail }).wait(ID, options);
+    await assert.rejects(waits, { name: "SpillwayError", message });
+  }
   const spillway = new Spillway({ baseUrl: "http://spillway", fetch: assert.fail });
   for (const nothing of [undefined, null, "", {}, 7]) {
     for (const call of ["wait", "status", "acceptDeferral", "declineDeferral", "regenerate", "cancel"]) {

@@ -264,6 +264,15 @@ test("a stalled job is no end: its listener is asked once for each offer, and th
   assert.deepEqual(seen.slice(0, 3), [["stalled", "A"], ["stalled", "A"], ["deferred", undefined]]); // prettier-ignore
 });
 
+test("a listener's promise that is rejected ends the waiting as what it throws does", async (t) => {
+  const stalled = job("stalled", { offer: { resumes_at: "2026-12-01T06:00:00Z" } });
+  for (const listener of ["onStalled", "onProgress"]) {
+    const { client } = await serve(t, eventRoute([["status", stalled], ["status", DONE]], () => 400)); // prettier-ignore
+    const conflict = new Error("409");
+    await assert.rejects(client().wait(ID, { [listener]: async () => Promise.reject(conflict) }), conflict);
+  }
+});
+
 describe("the caller may stop", { concurrency: true }, () => {
   const silent = (t) => serve(t, () => {});
   const patient = { ...QUICK, request: 60_000, firstByte: 60_000 };
