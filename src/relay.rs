@@ -251,9 +251,9 @@ impl<'a> Relay<'a> {
                 Some(next) => self.follow(next, now),
                 None => Step::PassOn,
             },
-            Class::RateLimit if !asked.is_zero() && !self.was_limited && self.waits_out(asked) => {
+            Class::RateLimit if failure.retry_after.is_some() && !self.was_limited && self.waits_out(asked) => {
                 self.was_limited = true;
-                self.follow(Move::Pause(asked), now)
+                self.follow(Move::Pause(asked.max(AT_LEAST)), now)
             }
             Class::RateLimit => self.give_up(None),
             Class::Transient if !self.retried => {
@@ -446,6 +446,8 @@ const fn kind_of(reason: HoldReason) -> ErrorKind {
 /// The short wait before one more try (A2).
 const PAUSE_MS: std::ops::RangeInclusive<u64> = 1_500..=2_500;
 /// A Retry-After of so long is waited out.
+/// "At once" is not taken at its word.
+const AT_LEAST: Duration = Duration::from_millis(250);
 const SHORT_WAIT: Duration = Duration::from_secs(2);
 /// And so long in all.
 const SHORT_WAITS: Duration = Duration::from_secs(4);

@@ -188,6 +188,8 @@ fn a_retry_after_of_two_seconds_is_waited_out_once_and_a_longer_one_is_the_queue
     );
     assert_eq!(way(&Wish::default(), vec![free(), limited(Some(3))])[2..], ["hand over"]);
     assert_eq!(way(&Wish::default(), vec![free(), limited(None)])[2..], ["hand over"]);
+    let at_once = way(&Wish::default(), vec![free(), limited(Some(0)), free()]);
+    assert_eq!(at_once[2..], ["pause 250 ms", "look primary", "call primary"], "which is not taken at its word");
     let twice = way(&Wish::default(), vec![free(), limited(Some(1)), free(), limited(Some(1))]);
     assert_eq!(twice[2..], ["pause 1000 ms", "look primary", "call primary", "hand over"]);
     // The gate holds a little longer than was asked, and lets one call try first whether that is over.

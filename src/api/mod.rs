@@ -6,6 +6,7 @@ pub mod error;
 pub mod events;
 pub mod form;
 pub mod listing;
+pub mod metrics;
 pub mod moment;
 pub mod overriding;
 pub mod read_token;

@@ -24,6 +24,8 @@ pub enum Route {
     Gates,
     /// `/v1/gates/{model}/override`; the model as it is meant, `None` if it cannot be one.
     Override(Option<String>),
+    /// `/v1/metrics`
+    Metrics,
     /// `/healthz`
     Health,
 }
@@ -38,6 +40,7 @@ impl Route {
             "/v1/messages/count_tokens" | "/v1/models" => Some(Self::Upstream),
             "/v1/jobs" => Some(Self::Jobs),
             "/v1/gates" => Some(Self::Gates),
+            "/v1/metrics" => Some(Self::Metrics),
             "/healthz" => Some(Self::Health),
             _ => {
                 if path.strip_prefix("/v1/models/").is_some_and(|model| !model.contains('/')) {
@@ -89,7 +92,7 @@ impl Route {
             Self::Jobs => "GET, POST",
             Self::Messages | Self::Deferral(_) | Self::Regenerate(_) => "POST",
             Self::Job(_) => "GET, DELETE",
-            Self::Events(_) | Self::Gates | Self::Health => "GET",
+            Self::Events(_) | Self::Gates | Self::Metrics | Self::Health => "GET",
             Self::Override(_) => "PUT, DELETE",
         }
     }

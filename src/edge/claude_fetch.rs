@@ -151,6 +151,7 @@ impl Upstream {
                 let (first_content, complete) = (progress.first_content, progress.complete);
                 keeper.grow(progress.text);
                 if first_content {
+                    keeper.bill(assembler.usage());
                     keeper.first_content().await.map_err(Unanswered::Stopped)?;
                 }
                 if complete {

@@ -17,7 +17,7 @@ use futures_util::future::LocalBoxFuture;
 use worker::{Delay, Env, MessageBatch, MessageExt, QueueRetryOptionsBuilder, RawMessage};
 
 use super::claude_fetch::{self, Answered, Unanswered};
-use super::keeper::{Keeper, Stop};
+use super::keeper::Keeper;
 use super::stubs::{GateStub, JobStub, ObjectError};
 use super::{clock, entropy, log, settings, together};
 use crate::claude::failure::Failure;
@@ -179,8 +179,7 @@ impl Worker<'_> {
                                 Interruption::Void => return Ok(()),
                             }
                         }
-                        Err(Unanswered::Stopped(stop)) => {
-                            log::event(&Event::CallAbandoned { job: self.id, reason: stop.name() });
+                        Err(Unanswered::Stopped(_)) => {
                             self.report(&call, &delivery, Report::Abandoned, limits, &mut rng).await;
                             return Ok(());
                         }
@@ -212,7 +211,17 @@ impl Worker<'_> {
     async fn call(&self, call: &Call, request: &[u8]) -> Called {
         let config = self.invocation.config;
         let began_at = clock::now();
-        log::event(&Event::CallStarted { job: self.id, model: &call.model, permit: call.permit_name() });
+        let Claimed { kind, priority, waited, .. } = self.claimed;
+        let priority = priority.name();
+        log::event(&Event::CallStarted {
+            job: self.id,
+            model: &call.model,
+            permit: call.permit_name(),
+            kind,
+            priority,
+            dwell_ms: call.asking.dwell_ms,
+            held: waited.is_some(),
+        });
         let every = config.policy.gate().renew_every();
         let gate = self.gate(&call.model);
         let mut keeper = Keeper::new(self.id, self.object(), self.claimed.token, gate, call.permit, every);
@@ -224,8 +233,10 @@ impl Worker<'_> {
         match outcome {
             Ok(Answered { message, request_id }) => {
                 log::event(&Event::CallSucceeded {
-                    job: self.id,
+                    job: Some(self.id),
                     model: &call.model,
+                    kind,
+                    priority,
                     request_id: request_id.as_deref(),
                     duration_ms,
                     input_tokens: message.usage.input_tokens,
@@ -236,16 +247,25 @@ impl Worker<'_> {
                 Called { outcome: Ok(message.json), limits, text: String::new() }
             }
             Err(unanswered) => {
-                if let Unanswered::Failed { failure, .. } = &unanswered {
-                    log::event(&Event::CallFailed {
-                        job: self.id,
-                        model: &call.model,
+                let (job, model) = (Some(self.id), call.model.as_str());
+                let Usage { input_tokens, output_tokens } = keeper.billed();
+                log::event(&match &unanswered {
+                    Unanswered::Failed { failure, .. } => Event::CallFailed {
+                        job,
+                        model,
                         cause: failure.cause.name(),
+                        kind,
+                        priority,
                         status: failure.status,
                         request_id: failure.request_id.as_deref(),
                         duration_ms,
-                    });
-                }
+                        input_tokens,
+                        output_tokens,
+                    },
+                    Unanswered::Stopped(stop) => {
+                        Event::CallAbandoned { job, reason: stop.name(), model, kind, priority, duration_ms }
+                    }
+                });
                 Called { outcome: Err(unanswered), limits: keeper.limits(None), text: keeper.into_text() }
             }
         }
@@ -316,7 +336,7 @@ impl Worker<'_> {
         for pause in SETTLE_PAUSES {
             match self.object().settle(self.claimed.token, settlement.clone(), answer).await {
                 Ok(Settled::Void) => {
-                    log::event(&Event::CallAbandoned { job: self.id, reason: Stop::Fenced.name() });
+                    log::event(&Event::SettlementDiscarded { job: self.id });
                     return;
                 }
                 Ok(Settled::Stored) => return,

@@ -17,7 +17,7 @@ use worker::{ByteStream, Context, Delay, Env, Error, Headers, Response};
 use super::account::{Account, Closing};
 use super::stubs::{GateStub, JobStub};
 use super::upstream::{Opened, Raw};
-use super::{clock, log, views};
+use super::{clock, log, meter, views};
 use crate::call::Call;
 use crate::claude::failure::Failure;
 use crate::claude::passage::{End, Passage};
@@ -27,8 +27,9 @@ use crate::job::{Broken, Kept};
 use crate::policy::answer::{Ended, Report};
 use crate::policy::cause::Cause;
 use crate::policy::rate_limits::{RateLimits, Used};
-use crate::policy::time::Timestamp;
+use crate::policy::time::{Timestamp, millis};
 use crate::relay::{self, Outcome};
+use crate::telemetry::Event;
 
 /// Tells the gate how a call ended, behind the caller's back. Dropped without a word, the call was given up.
 pub(super) struct Reporter {
@@ -38,7 +39,10 @@ pub(super) struct Reporter {
     pub(super) call: Call,
     pub(super) account: Rc<Account>,
     pub(super) abort: AbortController,
+    pub(super) began_at: Timestamp,
     pub(super) limits: RateLimits,
+    /// What is billed, as far as the upstream has said.
+    pub(super) billed: Usage,
     pub(super) is_told: bool,
 }
 
@@ -59,14 +63,47 @@ impl Reporter {
         if self.is_told {
             return;
         }
+        let Usage { input_tokens, output_tokens } = used.unwrap_or_default();
+        self.log(|job, model, kind, priority, duration_ms| Event::CallSucceeded {
+            job,
+            model,
+            kind,
+            priority,
+            request_id: None,
+            duration_ms,
+            input_tokens,
+            output_tokens,
+        });
         let used = used.map(|Usage { input_tokens, output_tokens }| Used { input_tokens, output_tokens });
         self.report(Report::Success, used);
         self.close(Outcome::Answered, None);
     }
 
     pub(super) fn failed(&mut self, failure: &Failure, after_content: bool) {
-        let Failure { cause, retry_after, .. } = *failure;
+        let Failure { cause, retry_after, status, .. } = *failure;
+        if !self.is_told {
+            let Usage { input_tokens, output_tokens } = self.billed;
+            self.log(|job, model, kind, priority, duration_ms| Event::CallFailed {
+                job,
+                model,
+                cause: cause.name(),
+                kind,
+                priority,
+                status,
+                request_id: failure.request_id.as_deref(),
+                duration_ms,
+                input_tokens,
+                output_tokens,
+            });
+        }
         self.report(Report::Failure { cause, after_content, retry_after }, None);
+    }
+
+    /// Logs how the call ended: no job, model, kind, priority, milliseconds.
+    fn log<'a>(&'a self, event: impl FnOnce(Option<&'a str>, &'a str, &'a str, &'static str, u64) -> Event<'a>) {
+        let spec = &self.account.call.accepted.record.spec;
+        let duration_ms = millis(clock::now().since(self.began_at));
+        log::event(&event(None, &self.call.model, &spec.kind, spec.priority.name(), duration_ms));
     }
 
     fn report(&mut self, report: Report, used: Option<Used>) {
@@ -88,6 +125,7 @@ impl Reporter {
             if let Err(error) = GateStub::new(&env, &model, "").report(ended).await {
                 log::trouble(None, "gate", &error.to_string());
             }
+            meter::flush(&env).await;
         });
     }
 
@@ -129,6 +167,7 @@ impl Reporter {
             }
             let job = id.to_string();
             account.close(Outcome::Interrupted, &closing(&model, Some(cause), is_stored.then_some(&job)));
+            meter::flush(&env).await;
             // Who waited for it may have gone.
             let _ = told.send(is_stored);
         });
@@ -139,6 +178,14 @@ impl Reporter {
 impl Drop for Reporter {
     fn drop(&mut self) {
         if !self.is_told {
+            self.log(|job, model, kind, priority, duration_ms| Event::CallAbandoned {
+                job,
+                reason: "caller_gone",
+                model,
+                kind,
+                priority,
+                duration_ms,
+            });
             self.report(Report::Abandoned, None);
             self.close(Outcome::Abandoned, None);
             self.abort.abort();
@@ -233,6 +280,7 @@ impl Flow {
 
     /// The end of an answer that broke off.
     async fn interrupted(&mut self, failure: &Failure) -> Vec<u8> {
+        self.reporter.billed = self.passage.usage();
         self.reporter.failed(failure, true);
         self.reporter.abort.abort();
         let job = self.reporter.keep(failure, self.passage.text(), self.request_id.take()).await;

@@ -8,7 +8,7 @@ use std::cell::RefCell;
 use worker::{DurableObject, Env, Request, Response, Result, SqlStorageValue, State, durable_object};
 
 use super::stubs::{ASKER_HEADER, GateQuestion, NAME_HEADER};
-use super::{clock, entropy, log, results, settings, wire};
+use super::{clock, entropy, log, meter, results, settings, wire};
 use crate::json;
 use crate::policy::gate::Gate;
 use crate::policy::time::millis;
@@ -87,6 +87,10 @@ impl GateObject {
             log::event(&Event::GateTransition { job, model: &name, from, to, why });
         }
         self.save(gate)?;
+        if meter::has_news() {
+            let env = self.env.clone();
+            self.state.wait_until(async move { meter::flush_soon(&env).await });
+        }
         Response::ok(answer)
     }
 

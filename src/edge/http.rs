@@ -8,11 +8,12 @@ use futures_util::future::LocalBoxFuture;
 use worker::{Context, Env, Headers, Method, Request, Response, Result};
 
 use super::messages::{self, Place};
-use super::stubs::{Cancellation, Deferral, GateStub, JobStub, ObjectError, Regeneration, Watch};
-use super::{clock, entropy, listing, log, results, settings, together};
+use super::stubs::{Cancellation, Deferral, GateStub, JobStub, MeterStub, ObjectError, Regeneration, Watch};
+use super::{clock, entropy, listing, log, meter, results, settings, together};
 use crate::api::address::Address;
 use crate::api::auth::{self, Caller};
 use crate::api::error::{ApiError, ErrorKind};
+use crate::api::metrics::{self, Format};
 use crate::api::overriding;
 use crate::api::read_token;
 use crate::api::route::Route;
@@ -22,7 +23,6 @@ use crate::job::JobId;
 use crate::json::{self, Map, Text, ToJson};
 use crate::policy::wording::Messages;
 use crate::submission::{self, Creation, Incoming, MAX_BODY_BYTES};
-use crate::telemetry::Event;
 
 /// Answers a request; an error is an answer too.
 pub(super) async fn answer(request: Request, env: &Env, context: &Rc<Context>) -> Result<Response> {
@@ -88,6 +88,7 @@ async fn route(request: Request, env: &Env, context: &Rc<Context>, request_id: &
         }
         (Route::Events(Some(id)), _) => watch(&request, &id, &address, caller, &config, env).await,
         (Route::Override(model), method) => force(model.as_deref(), &method, request, &caller, env).await,
+        (Route::Metrics, _) => metrics(&request, &address, &caller, env).await,
         (Route::Gates | Route::Health, _) => gates(&caller, &config, env).await,
     }
 }
@@ -165,7 +166,7 @@ async fn submit(mut request: Request, address: Address<'_>, caller: &Caller, con
         .create(&accepted.record, accepted.request.as_bytes())
         .await
         .map_err(|error| unavailable(Some(id), &error))?;
-    receive(&request, &creation, &accepted.record.fingerprint, address, config, body.len())
+    receive(&request, &creation, &accepted.record.fingerprint, address, config)
 }
 
 /// The receipt for a job that is stored.
@@ -175,21 +176,10 @@ pub(super) fn receive(
     fingerprint: &str,
     address: Address<'_>,
     config: &Config,
-    request_bytes: usize,
 ) -> Answer {
     let language = accept_language(request);
     let receipt =
         submission::receipt(creation, fingerprint, address.origin, language.as_deref(), config, clock::now())?;
-    let record = &creation.record;
-    log::event(&Event::JobSubmitted {
-        job: &receipt.id,
-        client: &record.client,
-        kind: &record.spec.kind,
-        priority: record.spec.priority.name(),
-        model: &record.spec.model,
-        request_bytes,
-        replayed: !creation.is_new,
-    });
     let headers = [
         ("location", receipt.status_url.as_str()),
         ("retry-after", "1"),
@@ -233,21 +223,27 @@ async fn regenerate(
     env: &Env,
 ) -> Answer {
     let random = entropy::bits().ok_or_else(|| ApiError::unavailable("no randomness to name the job with", 1))?;
-    let asked = JobStub::new(env, id).regenerate(caller, JobId::random(random)).await;
-    let (old, new_id, body) = match asked.map_err(|error| unavailable(Some(id), &error))? {
-        (Regeneration::Unknown, _) => return Err(ApiError::no_such_job()),
-        (Regeneration::NotNeeded, _) => {
-            let message = "only a job that failed, or that another model answered, can be done again";
-            return Err(ApiError::new(ErrorKind::Conflict, message));
+    let mut instead_of = None;
+    loop {
+        let asked = JobStub::new(env, id).regenerate(caller, JobId::random(random), instead_of.clone()).await;
+        let (old, new_id, body) = match asked.map_err(|error| unavailable(Some(id), &error))? {
+            (Regeneration::Unknown, _) => return Err(ApiError::no_such_job()),
+            (Regeneration::NotNeeded, _) => {
+                let message = "only a job that failed, or that another model answered, can be done again";
+                return Err(ApiError::new(ErrorKind::Conflict, message));
+            }
+            (Regeneration::As { record, id }, body) => (record, id, body),
+        };
+        let (record, body) = submission::again(old, new_id, body, clock::now())?;
+        let creation = JobStub::new(env, &record.id)
+            .create(&record, &body)
+            .await
+            .map_err(|error| unavailable(Some(&record.id), &error))?;
+        if instead_of.is_some() || !submission::is_taken_back(&creation) {
+            return receive(request, &creation, &record.fingerprint, address, config);
         }
-        (Regeneration::As { record, id }, body) => (record, id, body),
-    };
-    let (record, body) = submission::again(old, new_id, body, clock::now())?;
-    let creation = JobStub::new(env, &record.id)
-        .create(&record, &body)
-        .await
-        .map_err(|error| unavailable(Some(&record.id), &error))?;
-    receive(request, &creation, &record.fingerprint, address, config, body.len())
+        instead_of = Some(record.id);
+    }
 }
 
 /// What a reader knows and wants: how long it waits, which status it has, and its language.
@@ -285,6 +281,20 @@ async fn force(model: Option<&str>, method: &Method, mut request: Request, calle
         ApiError::unavailable("the gate did not answer; send the same again", 2)
     })?;
     respond(200, status.get().to_owned(), &[("cache-control", "no-store")])
+}
+
+async fn metrics(request: &Request, address: &Address<'_>, caller: &Caller, env: &Env) -> Answer {
+    caller.check_operator()?;
+    let accept = request.headers().get("accept").ok().flatten();
+    let (format, wanted) = metrics::question(address, accept.as_deref())?;
+    // What this isolate knows is told first: who asks after a call wants to see it.
+    meter::flush(env).await;
+    let readings = MeterStub::new(env).read(wanted).await.map_err(|error| unavailable(None, &error))?;
+    let (body, content_type) = match format {
+        Format::Json => (metrics::json(&readings), "application/json"),
+        Format::Prometheus => (readings.totals.exposition(), "text/plain; version=0.0.4; charset=utf-8"),
+    };
+    respond(200, body, &[("content-type", content_type), ("cache-control", "no-store")])
 }
 
 async fn gates(caller: &Caller, config: &Config, env: &Env) -> Answer {

@@ -16,12 +16,12 @@ use super::job_storage::JobStorage;
 use super::stubs::{
     AnswerDeferral, Begin, Cancellation, Deferral, IndexStub, Interrupted, Regenerate, Regeneration, Settle,
 };
-use super::{clock, js, log, results, settings, together, wire};
+use super::{clock, js, log, meter, results, settings, together, wire};
 use crate::api::auth::Caller;
 use crate::api::events::Entry;
 use crate::api::status::{self, Published, Question};
 use crate::config::Policy;
-use crate::job::{Begun, Claim, DeferralAnswer, Effect, Kept, Record, Row, Settled, Timing};
+use crate::job::{Begun, Claim, DeferralAnswer, Effect, Kept, Record, Row, Settled, Spec, Timing};
 use crate::json::{self, ToJson};
 use crate::policy::priority::Priority;
 use crate::submission::Creation;
@@ -68,6 +68,7 @@ impl DurableObject for JobObject {
 
     async fn alarm(&self) -> Result<Response> {
         self.inner.do_effects().await;
+        meter::flush(&self.inner.env).await;
         Response::empty()
     }
 }
@@ -128,12 +129,21 @@ impl Inner {
 
     fn create(&self, body: &[u8]) -> Result<Response> {
         let (head, request) = wire::unframe(body);
-        if let Some(record) = self.storage.load()? {
-            return json(&Creation { is_new: false, record });
+        let known = self.storage.load()?;
+        let (is_new, record) = (known.is_none(), known.map_or_else(|| wire::decode::<Record>(head), Ok)?);
+        if is_new {
+            self.storage.create(&record, request)?;
         }
-        let record: Record = wire::decode(head)?;
-        self.storage.create(&record, request)?;
-        json(&Creation { is_new: true, record })
+        log::event(&Event::JobSubmitted {
+            job: &record.id.to_string(),
+            client: &record.client,
+            kind: &record.spec.kind,
+            priority: record.spec.priority.name(),
+            model: &record.spec.model,
+            request_bytes: request.len(),
+            replayed: !is_new,
+        });
+        json(&Creation { is_new, record })
     }
 
     /// A job that is over from its beginning. Kept twice, it is kept once.
@@ -143,7 +153,7 @@ impl Inner {
         if self.storage.load()?.is_none() {
             self.storage.create(&record, request)?;
             self.storage.write_answer(text.as_bytes())?;
-            log_if_finished(&record);
+            log_if_finished(&record, true);
         }
         json(&())
     }
@@ -186,12 +196,12 @@ impl Inner {
     }
 
     /// The same new job for every caller that asks, so that two asking at once are answered once.
-    fn regenerate(&self, Regenerate { caller, id }: Regenerate) -> Result<Response> {
+    fn regenerate(&self, Regenerate { caller, id, instead_of }: Regenerate) -> Result<Response> {
         let visible = |record: &Record| caller.may_see(&record.client) && !record.is_gone();
         let Some(mut record) = self.storage.load()?.filter(visible) else {
             return Response::from_bytes(wire::frame(&Regeneration::Unknown, &[]));
         };
-        let Some(id) = record.regenerate(id) else {
+        let Some(id) = record.regenerate(id, instead_of.as_ref()) else {
             return Response::from_bytes(wire::frame(&Regeneration::NotNeeded, &[]));
         };
         self.storage.save(&record)?;
@@ -276,7 +286,7 @@ impl Inner {
         }
         self.keep_journal(record, &*settings::load(&self.env).map_err(|_| BROKEN)?)?;
         if !before.state.is_terminal() {
-            log_if_finished(record);
+            log_if_finished(record, false);
         }
         Ok(())
     }
@@ -295,7 +305,10 @@ impl Inner {
         self.wake_watchers();
         self.set_alarm().await;
         let inner = self.clone();
-        self.state.wait_until(async move { inner.do_effects().await });
+        self.state.wait_until(async move {
+            inner.do_effects().await;
+            meter::flush(&inner.env).await;
+        });
     }
 
     /// Resolves with the next change.
@@ -425,10 +438,13 @@ impl Inner {
     }
 }
 
-fn log_if_finished(record: &Record) {
+/// `kept`: it is over from its beginning.
+fn log_if_finished(record: &Record, kept: bool) {
     if !record.state.is_terminal() {
         return;
     }
+    let Spec { kind, priority, model, handed_over, .. } = &record.spec;
+    let model_used = record.state.model_used();
     log::event(&Event::JobFinished {
         job: &record.id.to_string(),
         status: record.state.name(),
@@ -436,7 +452,14 @@ fn log_if_finished(record: &Record) {
         attempts: record.attempts,
         calls: record.calls,
         age_ms: crate::policy::time::millis(clock::now().since(record.created_at)),
-        handed_over: record.spec.handed_over,
+        handed_over: *handed_over,
+        kind,
+        priority: priority.name(),
+        model,
+        model_used,
+        downgraded: model_used.is_some_and(|used| used != model),
+        exposed: !kept && record.is_exposed(),
+        kept,
     });
 }
 

@@ -15,6 +15,7 @@ use worker::Delay;
 use super::job_events::count;
 use super::stubs::{GateStub, JobStub, ObjectError, Renew, Renewed};
 use super::{clock, log};
+use crate::claude::response::Usage;
 use crate::job::{Renewal, Token};
 use crate::policy::answer::PermitId;
 use crate::policy::rate_limits::{RateLimits, Used};
@@ -61,6 +62,7 @@ pub(super) struct Keeper<'a> {
     shown: Option<u32>,
     limits: RateLimits,
     limits_at: Timestamp,
+    billed: Usage,
 }
 
 impl<'a> Keeper<'a> {
@@ -87,6 +89,7 @@ impl<'a> Keeper<'a> {
             shown: None,
             limits: RateLimits::default(),
             limits_at: Timestamp::default(),
+            billed: Usage::default(),
         }
     }
 
@@ -130,6 +133,16 @@ impl<'a> Keeper<'a> {
         if self.text.len() < MAX_SHOWN_BYTES {
             self.text.push_str(text);
         }
+    }
+
+    /// The upstream has said that so much is billed.
+    pub(super) const fn bill(&mut self, billed: Usage) {
+        self.billed = billed;
+    }
+
+    /// What is billed as far as it has said.
+    pub(super) const fn billed(&self) -> Usage {
+        self.billed
     }
 
     /// The text so far.

@@ -22,15 +22,6 @@ pub(super) enum CallBody {
     Large(Vec<u8>, JsValue),
 }
 
-impl CallBody {
-    /// How many bytes were read.
-    pub(super) const fn len(&self) -> usize {
-        match self {
-            Self::Whole(body) | Self::Large(body, _) => body.len(),
-        }
-    }
-}
-
 /// Reads the body of a call.
 pub(super) async fn read(request: &mut Request, context: &Context) -> std::result::Result<CallBody, ApiError> {
     let announced = request.headers().get("content-length").ok().flatten();

@@ -61,11 +61,11 @@ pub(super) async fn create(mut request: Request, address: Address<'_>, caller: &
         }
     };
     let Some(call) = accepted else {
-        let (body, ours) = match body {
-            CallBody::Whole(body) => (js::bytes(&body), vec![]),
-            CallBody::Large(_, body) => (body, vec![NO_JOB]),
+        let body = match body {
+            CallBody::Whole(body) => js::bytes(&body),
+            CallBody::Large(_, body) => body,
         };
-        return pass("POST", "/v1/messages", Some(body), &ours, &line).await;
+        return pass("POST", "/v1/messages", Some(body), &[NO_JOB], &line).await;
     };
     let patience = wish.max_wait.unwrap_or(Duration::from_secs(place.config.policy.sync.max_wait_seconds));
     let at_work = AtWork {
@@ -215,8 +215,7 @@ impl AtWork<'_> {
         loop {
             next = match next {
                 Next::Receipt => {
-                    let len = self.body.len();
-                    let receipt = http::receive(self.request, &creation, fingerprint, self.address, config, len)?;
+                    let receipt = http::receive(self.request, &creation, fingerprint, self.address, config)?;
                     let (id, attempts) = (id.to_string(), relay.calls().to_string());
                     let mended = accepted.mended.as_deref().map(|mended| ("spillway-mended", mended));
                     for (name, value) in
@@ -287,6 +286,9 @@ impl AtWork<'_> {
         if relay.is_final() {
             let _ = headers.set(SHOULD_RETRY.0, SHOULD_RETRY.1);
         }
+        if !self.account.call.can_be_kept() {
+            let _ = headers.set(NO_JOB.0, NO_JOB.1);
+        }
         let _ = headers.set("spillway-attempts", &relay.calls().to_string());
         let response = Response::from_bytes(body).map_err(|error| ApiError::unavailable(error.to_string(), 1))?;
         Ok(response.with_status(status).with_headers(headers))
@@ -306,6 +308,7 @@ impl AtWork<'_> {
         let attempts = relay.calls().to_string();
         let (job, seconds) = (job.map(ToString::to_string), retry_after_seconds.map(|seconds| seconds.to_string()));
         let mut headers = vec![("spillway-attempts", attempts.as_str())];
+        headers.extend((!self.account.call.can_be_kept()).then_some(NO_JOB));
         headers.extend(is_final.then_some(SHOULD_RETRY));
         headers.extend(job.as_deref().map(|job| ("spillway-job", job)));
         headers.extend(seconds.as_deref().map(|seconds| ("retry-after", seconds)));

@@ -24,6 +24,8 @@ mod line;
 mod listing;
 mod log;
 mod messages;
+mod meter;
+mod meter_object;
 mod results;
 mod settings;
 mod stubs;

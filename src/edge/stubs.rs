@@ -20,6 +20,8 @@ use crate::policy::gate::View;
 use crate::policy::priority::Priority;
 use crate::policy::rate_limits::RateLimits;
 use crate::submission::Creation;
+use crate::telemetry::News;
+use crate::telemetry::readings::{Readings, Wanted};
 
 /// Why an object gave no answer.
 #[derive(Debug, thiserror::Error)]
@@ -122,9 +124,11 @@ json::choice!(Deferral {
 pub(super) struct Regenerate {
     pub(super) caller: Caller,
     pub(super) id: JobId,
+    /// The job that did it again before, and was taken back.
+    pub(super) instead_of: Option<JobId>,
 }
 
-json::object!(Regenerate { caller, id });
+json::object!(Regenerate { caller, id, instead_of });
 
 /// A Job object's answer to that; the request follows, raw.
 #[allow(clippy::large_enum_variant, reason = "there is one of them at a time, and it is taken apart at once")]
@@ -187,8 +191,13 @@ impl<'a> JobStub<'a> {
     }
 
     /// What it takes to have the job done again as `id`, and its request.
-    pub(super) async fn regenerate(&self, caller: &Caller, id: JobId) -> Result<(Regeneration, Vec<u8>), ObjectError> {
-        let body = json::write(&Regenerate { caller: caller.clone(), id }).into_bytes();
+    pub(super) async fn regenerate(
+        &self,
+        caller: &Caller,
+        id: JobId,
+        instead_of: Option<JobId>,
+    ) -> Result<(Regeneration, Vec<u8>), ObjectError> {
+        let body = json::write(&Regenerate { caller: caller.clone(), id, instead_of }).into_bytes();
         let bytes = exchange(self.env, JOB_BINDING, &self.name, &self.name, "regenerate", &body, PATIENCE).await?;
         let (head, request) = wire::unframe(&bytes);
         Ok((wire::decode(head)?, request.to_vec()))
@@ -277,6 +286,29 @@ impl<'a> IndexStub<'a> {
 
     async fn exchange(&self, operation: &str, body: &[u8]) -> Result<Vec<u8>, ObjectError> {
         exchange(self.env, INDEX_BINDING, self.client, self.job, operation, body, LIST_PATIENCE).await
+    }
+}
+
+/// The one object that counts.
+pub(super) struct MeterStub<'a> {
+    env: &'a Env,
+}
+
+impl<'a> MeterStub<'a> {
+    pub(super) const fn new(env: &'a Env) -> Self {
+        Self { env }
+    }
+
+    pub(super) async fn take(&self, news: &News) -> Result<(), ObjectError> {
+        self.exchange("take", &json::write(news).into_bytes()).await.map(drop)
+    }
+
+    pub(super) async fn read(&self, wanted: Wanted) -> Result<Readings, ObjectError> {
+        Ok(wire::decode(&self.exchange("read", &json::write(&wanted).into_bytes()).await?)?)
+    }
+
+    async fn exchange(&self, operation: &str, body: &[u8]) -> Result<Vec<u8>, ObjectError> {
+        exchange(self.env, METER_BINDING, METER_NAME, "", operation, body, PATIENCE).await
     }
 }
 
@@ -426,6 +458,8 @@ pub(super) const ASKER_HEADER: &str = "spillway-job";
 const JOB_BINDING: &str = "JOB";
 const GATE_BINDING: &str = "GATE";
 const INDEX_BINDING: &str = "INDEX";
+const METER_BINDING: &str = "METER";
+const METER_NAME: &str = "meter";
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Twice this, and the job goes on without the gate.
 const GATE_PATIENCE: Duration = Duration::from_secs(3);

@@ -15,7 +15,7 @@ use super::{clock, js};
 use crate::call::Call;
 use crate::claude::failure::{self, Failure};
 use crate::claude::ratelimits;
-use crate::claude::response::{MAX_ANSWER_BYTES, Message};
+use crate::claude::response::{MAX_ANSWER_BYTES, Message, Usage};
 use crate::config::Config;
 use crate::policy::cause::Cause;
 use crate::policy::rate_limits::RateLimits;
@@ -94,6 +94,8 @@ impl Line<'_> {
             call: call.clone(),
             account: account.clone(),
             abort,
+            began_at,
+            billed: Usage::default(),
             limits: RateLimits::default(),
             is_told: false,
         };

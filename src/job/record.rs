@@ -509,9 +509,13 @@ impl Record {
         self.history.iter().any(|entry| entry.model != self.spec.model && entry.cause.class() == Class::Final)
     }
 
-    /// The job that does this one again: `id`, unless there is one already. `None` if there is nothing to do better.
-    pub fn regenerate(&mut self, id: JobId) -> Option<JobId> {
+    /// The job that does this one again: `id`, unless there is one already, other than `instead_of`. `None` if there is nothing to
+    /// do better.
+    pub fn regenerate(&mut self, id: JobId, instead_of: Option<&JobId>) -> Option<JobId> {
         let is_worth_it = matches!(self.state, State::Failed { .. } | State::Done { downgrade: Some(_), .. });
+        if instead_of.is_some() && self.regenerated_as.as_ref() == instead_of {
+            self.regenerated_as = None;
+        }
         (is_worth_it && !self.erased).then(|| self.regenerated_as.get_or_insert(id).clone())
     }
 
@@ -536,6 +540,14 @@ impl Record {
     #[must_use]
     pub const fn is_interrupted(&self) -> bool {
         matches!(self.state, State::Failed { reason: FailReason::Interrupted, .. })
+    }
+
+    /// Whether its user has seen an error, or half an answer, because of overload (A10). Who had been handed over and is not
+    /// answered has.
+    #[must_use]
+    pub fn is_exposed(&self) -> bool {
+        let is_answered = self.state.model_used().is_some();
+        self.state.is_failed_by_load() || (self.spec.handed_over && self.state.is_terminal() && !is_answered)
     }
 
     /// Whether there is nothing left to show: it was finished, and then erased. A job that was cancelled still says so.

@@ -11,7 +11,7 @@
 
 use crate::json;
 use crate::policy::answer::HoldReason;
-use crate::policy::cause::Cause;
+use crate::policy::cause::{Cause, Class};
 use crate::policy::ladder::Downgrade;
 use crate::policy::time::Timestamp;
 
@@ -103,6 +103,31 @@ impl State {
         match self {
             Self::Failed { reason, .. } => Some(reason.name()),
             _ => None,
+        }
+    }
+
+    /// The model that answered.
+    #[must_use]
+    pub const fn model_used(&self) -> Option<&str> {
+        match self {
+            Self::Done { model_used, .. } => Some(model_used.as_str()),
+            _ => None,
+        }
+    }
+
+    /// Whether the job failed because of the upstream's load, and not by the own rate, by its user's wish, or by what was asked
+    /// for (A10). Without a failed call it was the gate that let nobody through.
+    #[must_use]
+    pub fn is_failed_by_load(&self) -> bool {
+        match self {
+            Self::Failed { reason, cause, .. } => {
+                let is_out_of_luck = matches!(
+                    reason,
+                    FailReason::AttemptsExhausted | FailReason::DeadlineExceeded | FailReason::Interrupted
+                );
+                is_out_of_luck && cause.is_none_or(|cause| matches!(cause.class(), Class::Overload | Class::Transient))
+            }
+            _ => false,
         }
     }
 

@@ -258,6 +258,12 @@ pub fn check_creation(creation: &Creation, fingerprint: &str) -> Result<(), ApiE
     Ok(())
 }
 
+/// Whether the job that was there before is no more than a name: whoever has one done again wants another then.
+#[must_use]
+pub const fn is_taken_back(creation: &Creation) -> bool {
+    creation.record.erased
+}
+
 /// The receipt for a submission with `fingerprint`, from what the Job object answered. `origin` is the deployment's own.
 ///
 /// Its message is in the job's language, or else in the one that suits whoever sent this `Accept-Language`.

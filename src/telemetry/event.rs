@@ -69,13 +69,25 @@ pub enum Event<'a> {
         model: &'a str,
         /// `granted`, `probe`, or `unguarded` if the gate did not answer.
         permit: &'a str,
+        /// The job's kind.
+        kind: &'a str,
+        /// Its priority.
+        priority: &'a str,
+        /// From the submission to now, if it is the job's first call.
+        dwell_ms: Option<u64>,
+        /// Whether a gate or the hour had kept it waiting before.
+        held: bool,
     },
     /// The upstream answered.
     CallSucceeded {
-        /// The job.
-        job: &'a str,
+        /// The job; none if somebody waited for the call.
+        job: Option<&'a str>,
         /// The model.
         model: &'a str,
+        /// The job's kind, or the call's.
+        kind: &'a str,
+        /// Its priority.
+        priority: &'a str,
         /// The upstream's request id.
         request_id: Option<&'a str>,
         /// From the call to its end.
@@ -87,18 +99,26 @@ pub enum Event<'a> {
     },
     /// A call failed (B10).
     CallFailed {
-        /// The job.
-        job: &'a str,
+        /// The job; none if somebody waited for the call.
+        job: Option<&'a str>,
         /// The model.
         model: &'a str,
         /// Why.
         cause: &'a str,
+        /// The job's kind, or the call's.
+        kind: &'a str,
+        /// Its priority.
+        priority: &'a str,
         /// The HTTP status.
         status: Option<u16>,
         /// The upstream's request id.
         request_id: Option<&'a str>,
         /// From the call to its end.
         duration_ms: u64,
+        /// What had been billed, as far as the upstream had said.
+        input_tokens: u64,
+        /// The same of output.
+        output_tokens: u64,
     },
     /// A job waits before its next attempt (B10); the wait that really passed is in the next `job_resumed`.
     Backoff {
@@ -144,6 +164,20 @@ pub enum Event<'a> {
         age_ms: u64,
         /// Whether it had been a call that somebody waited for. If so, and if it is not `done`, its user has seen an error (A10).
         handed_over: bool,
+        /// Its kind.
+        kind: &'a str,
+        /// Its priority.
+        priority: &'a str,
+        /// The model asked for.
+        model: &'a str,
+        /// The one that answered.
+        model_used: Option<&'a str>,
+        /// Whether that is another one.
+        downgraded: bool,
+        /// Whether its user has seen an error, or half an answer, because of overload (A10).
+        exposed: bool,
+        /// Whether it only keeps what is left of a call that broke off; `sync_call` has told of that.
+        kept: bool,
     },
     /// A call that somebody waited for is over, or has become a job: one line each.
     SyncCall {
@@ -170,12 +204,25 @@ pub enum Event<'a> {
         /// From its arrival to now.
         age_ms: u64,
     },
-    /// A call ended without a result for anyone: its claim is void, or the app took the job back.
+    /// A call was cut short: its claim is void, the app took the job back, or whoever waited for it has gone.
     CallAbandoned {
+        /// The job; none if somebody waited for the call.
+        job: Option<&'a str>,
+        /// `fenced`, `cancelled`, or `caller_gone`.
+        reason: &'a str,
+        /// The model.
+        model: &'a str,
+        /// The job's kind, or the call's.
+        kind: &'a str,
+        /// Its priority.
+        priority: &'a str,
+        /// From the call to its end.
+        duration_ms: u64,
+    },
+    /// A delivery ended with something that the job has no use for: its claim is void.
+    SettlementDiscarded {
         /// The job.
         job: &'a str,
-        /// `fenced` or `cancelled`.
-        reason: &'a str,
     },
     /// A breaker changed its state.
     GateTransition {
@@ -255,14 +302,19 @@ events! {
     "delivery_skipped" => DeliverySkipped { job, turn, reason },
     "job_held" => JobHeld { job, model, reason, wait_ms },
     "job_exhausted" => JobExhausted { job, then, resume_ms },
-    "call_started" => CallStarted { job, model, permit },
-    "call_succeeded" => CallSucceeded { job, model, request_id, duration_ms, input_tokens, output_tokens },
-    "call_failed" => CallFailed { job, model, cause, status, request_id, duration_ms },
+    "call_started" => CallStarted { job, model, permit, kind, priority, dwell_ms, held },
+    "call_succeeded" => CallSucceeded { job, model, kind, priority, request_id, duration_ms, input_tokens, output_tokens },
+    "call_failed" => CallFailed {
+        job, model, cause, kind, priority, status, request_id, duration_ms, input_tokens, output_tokens
+    },
     "backoff" => Backoff { job, model, cause, failures, computed_wait_ms, wait_ms, costs_attempt },
     "job_resumed" => JobResumed { job, turn, computed_wait_ms, real_wait_ms },
-    "job_finished" => JobFinished { job, status, reason, attempts, calls, age_ms, handed_over },
+    "job_finished" => JobFinished {
+        job, status, reason, attempts, calls, age_ms, handed_over, kind, priority, model, model_used, downgraded, exposed, kept
+    },
     "sync_call" => SyncCall { job, client, kind, priority, model, model_used, ended, cause, exposed, calls, age_ms },
-    "call_abandoned" => CallAbandoned { job, reason },
+    "call_abandoned" => CallAbandoned { job, reason, model, kind, priority, duration_ms },
+    "settlement_discarded" => SettlementDiscarded { job },
     "gate_transition" => GateTransition { job, model, from, to, why },
     "gate_overridden" => GateOverridden { model, state, lasts_ms, author, note },
     "message_discarded" => MessageDiscarded { queue, reason, count },

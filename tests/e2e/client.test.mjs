@@ -32,6 +32,7 @@ function assertOrder(seen, steps) {
 
 describe("the client", { concurrency: 4 }, async () => {
   const spillway = await start({
+    calls: true,
     policy: POLICY,
     script: {
       rules: [

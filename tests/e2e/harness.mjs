@@ -340,7 +340,9 @@ const ABOUT_NO_JOB = [
 ];
 
 /** The same of calls that are waited for: most of them never become a job, and what they find out moves gates. */
-const ABOUT_A_CALL = [({ event }) => ["sync_call", "gate_transition"].includes(event)];
+const ABOUT_A_CALL = [
+  ({ event }) => ["sync_call", "call_succeeded", "call_failed", "call_abandoned", "gate_transition"].includes(event),
+];
 
 const namesItsJob = (line, exceptions) =>
   /^job_[0-9a-f]{32}$/.test(line.job) || (!line.job && exceptions.some((is) => is(line)));

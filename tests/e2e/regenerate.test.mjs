@@ -87,6 +87,18 @@ describe("a job is done again", { concurrency: 4 }, async () => {
     assert.deepEqual(logged.map(({ replayed }) => replayed).sort(), [false, true, true, true, true, true]);
   });
 
+  test("again, after the job that did it again was taken back: another one", async () => {
+    const { id } = await answeredByFallback("taken-back");
+    const first = (await regenerated(spillway, id)).id;
+    await spillway.untilDone(first);
+    assert.equal((await spillway.cancel(first)).status, 204);
+    const second = (await regenerated(spillway, id)).id;
+    assert.notEqual(second, first);
+    await spillway.untilDone(second);
+    assert.equal((await regenerated(spillway, id)).id, second);
+    assert.deepEqual(models("taken-back"), [FALLBACK, MODEL, MODEL]);
+  });
+
   test("that failed: refused, exhausted, or not allowed to wait", async () => {
     for (const [marker, fields, reason] of [
       ["failed", {}, "invalid_request"],

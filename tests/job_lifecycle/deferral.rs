@@ -148,10 +148,13 @@ fn a_failed_or_downgraded_job_is_done_again_by_one_job_however_often_it_is_asked
         (job(3_600), false),
         (stalled(), false),
     ] {
-        let first = record.regenerate(JobId::random(8));
+        let first = record.regenerate(JobId::random(8), None);
         assert_eq!(first, is_worth_it.then(|| JobId::random(8)), "{:?}", record.state);
-        assert_eq!(record.regenerate(JobId::random(9)), first);
+        assert_eq!(record.regenerate(JobId::random(9), None), first);
+        assert_eq!(record.regenerate(JobId::random(9), Some(&JobId::random(7))), first, "another is not what it was");
+        let second = record.clone().regenerate(JobId::random(9), first.as_ref());
+        assert_eq!(second, is_worth_it.then(|| JobId::random(9)), "the first was taken back");
         record.cancel(T0);
-        assert_eq!(record.regenerate(JobId::random(9)), None, "its request is gone");
+        assert_eq!(record.regenerate(JobId::random(9), None), None, "its request is gone");
     }
 }

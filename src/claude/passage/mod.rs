@@ -84,6 +84,12 @@ impl Passage {
         self.has_content
     }
 
+    /// What is billed, as far as the upstream has said.
+    #[must_use]
+    pub const fn usage(&self) -> Usage {
+        self.usage
+    }
+
     /// How it ended, once that is known.
     #[must_use]
     pub const fn end(&self) -> Option<&End> {

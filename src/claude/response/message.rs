@@ -27,6 +27,16 @@ pub struct Usage {
     pub output_tokens: u64,
 }
 
+impl Usage {
+    /// From the text of a `usage` member; what is missing or no number is 0.
+    #[must_use]
+    pub fn of(json: &str) -> Self {
+        let fields = Fields::parse(json).unwrap_or_default();
+        let tokens = |name| fields.get(name).and_then(|count| count.get().parse().ok()).unwrap_or(0);
+        Self { input_tokens: tokens("input_tokens"), output_tokens: tokens("output_tokens") }
+    }
+}
+
 impl Message {
     /// The Message in the body of a non-streaming answer (an upstream may answer `stream: true` with one).
     ///
@@ -61,13 +71,11 @@ impl Message {
         if !blocks_are_objects {
             return Err(not_a_message());
         }
-        let usage = fields.object("usage").unwrap_or_default();
-        let tokens = |name| usage.get(name).and_then(|count| count.get().parse().ok()).unwrap_or(0);
         Ok(Self {
             text,
             model: fields.string("model").unwrap_or_default().into_owned(),
             stop_reason: fields.string("stop_reason").map(String::from),
-            usage: Usage { input_tokens: tokens("input_tokens"), output_tokens: tokens("output_tokens") },
+            usage: fields.get("usage").map(|usage| Usage::of(usage.get())).unwrap_or_default(),
             json,
         })
     }

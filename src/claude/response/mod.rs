@@ -66,6 +66,12 @@ impl Assembler {
         self.has_content
     }
 
+    /// What is billed, as far as the upstream has said.
+    #[must_use]
+    pub fn usage(&self) -> Usage {
+        self.message.as_ref().and_then(|message| message.get("usage")).map(Usage::of).unwrap_or_default()
+    }
+
     /// Takes the next event.
     ///
     /// # Errors

@@ -1,0 +1,331 @@
+//! `GET /v1/metrics`: the figures as JSON, for the page and for people; or as the text that Prometheus reads.
+
+use super::address::Address;
+use super::error::ApiError;
+use crate::api::status::rfc3339;
+use crate::claude::request::Problem;
+use crate::json::{self, Text};
+use crate::policy::time::Timestamp;
+use crate::telemetry::figures::{DWELL_MS, EXPOSURE_PPM, FALLBACK_PPM, Figures, Share, Verdict};
+use crate::telemetry::metric::{Counts, Metric};
+use crate::telemetry::readings::{HourOfDay, MINUTES_KEPT, Readings, WINDOW_MINUTES, Wanted, hours_of_day};
+use crate::telemetry::sums::Quantile;
+
+/// What the answer is to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// Text, version 0.0.4.
+    Prometheus,
+    /// JSON, with a timeline.
+    Json,
+}
+
+/// Reads the question. `format` wins over the `Accept` header; without either it is Prometheus that asks.
+///
+/// # Errors
+/// 400 with what a parameter has to be.
+pub fn question(address: &Address<'_>, accept: Option<&str>) -> Result<(Format, Wanted), ApiError> {
+    let mut problems = Vec::new();
+    let format = match address.parameter("format") {
+        Some("json") => Format::Json,
+        Some("prometheus") => Format::Prometheus,
+        None if accept.is_some_and(|accept| accept.contains("application/json")) => Format::Json,
+        None => Format::Prometheus,
+        Some(_) => {
+            problems.push(Problem::new("format", "must be json or prometheus"));
+            Format::Json
+        }
+    };
+    let minutes = address.parameter("minutes").map(str::parse).transpose().ok();
+    let minutes = minutes.map(|minutes| minutes.unwrap_or(WINDOW_MINUTES)).filter(|it| (1..=MINUTES_KEPT).contains(it));
+    if minutes.is_none() {
+        problems.push(Problem::new("minutes", format!("must be a whole number from 1 to {MINUTES_KEPT}")));
+    }
+    match minutes {
+        Some(minutes) if problems.is_empty() => {
+            Ok((format, Wanted { minutes: if format == Format::Json { minutes } else { 0 } }))
+        }
+        _ => Err(ApiError::invalid(problems)),
+    }
+}
+
+/// The JSON.
+#[must_use]
+pub fn json(readings: &Readings) -> String {
+    let figures = Figures::of(&readings.window);
+    let calls = readings.window.by(Metric::Calls, &["model", "cause"]).into_iter();
+    let exposed = readings.window.by(Metric::UsersExposed, &["path", "cause"]).into_iter();
+    let lost = readings.window.all(Metric::TokensLost);
+    let report = Report {
+        at: rfc3339(readings.at),
+        window_seconds: WINDOW_MINUTES * 60,
+        figures: FourFigures {
+            overload_rate: Figure::share(figures.overload_rate, None, Verdict::Unknown),
+            exposure: Figure::share(figures.exposure, Some(EXPOSURE_PPM), figures.exposure_verdict()),
+            fallback_rate: Figure::share(figures.fallback_rate, Some(FALLBACK_PPM), figures.fallback_verdict()),
+            dwell_p95_seconds: Dwell::of(figures.dwell_p95, Some(DWELL_MS), figures.dwell_verdict()),
+            held_dwell_p95_seconds: Dwell::of(figures.held_dwell_p95, None, Verdict::Unknown),
+        },
+        handed_over_done: figures.handed_over_done,
+        first_try: Figure::share(figures.first_try, None, Verdict::Unknown),
+        success: Figure::share(figures.success, None, Verdict::Unknown),
+        calls_per_answer: Figure::share(figures.calls, None, Verdict::Unknown),
+        tokens: readings.window.all(Metric::Tokens),
+        tokens_lost: lost,
+        unfinished: unfinished(&readings.totals),
+        calls: calls.filter_map(|(labels, calls)| Cause::of(labels, calls)).collect(),
+        exposed: exposed.filter_map(|(labels, users)| Exposed::of(labels, users)).collect(),
+        timeline: Timeline::of(readings),
+        hours_of_day: hours_of_day(&readings.hours).into_iter().map(Hour::from).collect(),
+        events: readings.events.iter().map(|it| Event { at: rfc3339(it.at), event: it.event.clone() }).collect(),
+    };
+    json::write(&report)
+}
+
+/// The whole report.
+struct Report {
+    at: String,
+    window_seconds: u32,
+    figures: FourFigures,
+    handed_over_done: u64,
+    first_try: Figure,
+    success: Figure,
+    calls_per_answer: Figure,
+    tokens: u64,
+    tokens_lost: u64,
+    unfinished: json::Map<String, u64>,
+    calls: Vec<Cause>,
+    exposed: Vec<Exposed>,
+    timeline: Timeline,
+    hours_of_day: Vec<Hour>,
+    events: Vec<Event>,
+}
+
+json::output!(Report {
+    at,
+    window_seconds,
+    figures,
+    handed_over_done,
+    first_try,
+    success,
+    calls_per_answer,
+    tokens,
+    tokens_lost,
+    unfinished,
+    calls,
+    exposed,
+    timeline,
+    hours_of_day,
+    events
+});
+
+struct FourFigures {
+    overload_rate: Figure,
+    exposure: Figure,
+    fallback_rate: Figure,
+    dwell_p95_seconds: Dwell,
+    held_dwell_p95_seconds: Dwell,
+}
+
+json::output!(FourFigures { overload_rate, exposure, fallback_rate, dwell_p95_seconds, held_dwell_p95_seconds });
+
+struct Figure {
+    value: Option<Decimal>,
+    count: u64,
+    of: u64,
+    objective: Option<Decimal>,
+    state: &'static str,
+}
+
+json::output!(Figure { value, count, of, objective, state });
+
+impl Figure {
+    fn share(share: Share, objective: Option<u64>, verdict: Verdict) -> Self {
+        let Share { count, of } = share;
+        let value = share.ppm().map(millionths);
+        Self { value, count, of, objective: objective.map(millionths), state: verdict.name() }
+    }
+}
+
+/// A quantile of durations: no more is known than the bound that it does not exceed, and above the last one not even that.
+struct Dwell {
+    at_most: Option<Decimal>,
+    of: u64,
+    objective: Option<Decimal>,
+    state: &'static str,
+}
+
+json::output!(Dwell { at_most, of, objective, state });
+
+impl Dwell {
+    fn of(quantile: Option<Quantile>, objective: Option<u64>, verdict: Verdict) -> Self {
+        Self {
+            at_most: quantile.and_then(|it| it.at_most_ms).map(thousandths),
+            of: quantile.map_or(0, |it| it.of),
+            objective: objective.map(thousandths),
+            state: verdict.name(),
+        }
+    }
+}
+
+struct Cause {
+    model: String,
+    cause: String,
+    calls: u64,
+}
+
+json::output!(Cause { model, cause, calls });
+
+impl Cause {
+    fn of(labels: Vec<String>, calls: u64) -> Option<Self> {
+        let [model, cause] = labels.try_into().ok()?;
+        Some(Self { model, cause, calls })
+    }
+}
+
+struct Exposed {
+    path: String,
+    cause: String,
+    users: u64,
+}
+
+json::output!(Exposed { path, cause, users });
+
+impl Exposed {
+    fn of(labels: Vec<String>, users: u64) -> Option<Self> {
+        let [path, cause] = labels.try_into().ok()?;
+        Some(Self { path, cause, users })
+    }
+}
+
+/// Points of equal length, oldest first. Every list has one number for each.
+struct Timeline {
+    from: String,
+    step_seconds: u32,
+    calls: Vec<Line>,
+    submitted: Vec<u64>,
+    finished: Vec<u64>,
+    unfinished: Vec<u64>,
+}
+
+json::output!(Timeline { from, step_seconds, calls, submitted, finished, unfinished });
+
+struct Line {
+    model: String,
+    cause: String,
+    values: Vec<u64>,
+}
+
+json::output!(Line { model, cause, values });
+
+impl Timeline {
+    fn of(readings: &Readings) -> Self {
+        let step = u64::from(readings.step_seconds).max(1) * 1_000;
+        let first = readings.points.first().map_or(readings.at, |point| point.at).as_millis() / step;
+        let last = readings.at.as_millis() / step;
+        let count = usize::try_from(last.saturating_sub(first)).unwrap_or(0).min(MAX_POINTS - 1) + 1;
+        let place = |at: Timestamp| usize::try_from((at.as_millis() / step).saturating_sub(first)).unwrap_or(count);
+        let line = |value: &dyn Fn(&Counts) -> u64| {
+            let mut values = vec![0; count];
+            for point in &readings.points {
+                if let Some(slot) = values.get_mut(place(point.at)) {
+                    *slot = value(&point.counts);
+                }
+            }
+            values
+        };
+        let mut all = Counts::default();
+        readings.points.iter().for_each(|point| all.merge(point.counts.clone()));
+        let calls = all.by(Metric::Calls, &["model", "cause"]).into_iter().filter_map(|(labels, _)| {
+            let [model, cause] = labels.try_into().ok()?;
+            let values = line(&|counts| {
+                counts.sum(Metric::Calls, |labels| labels.is("model", &model) && labels.is("cause", &cause))
+            });
+            Some(Line { model, cause, values })
+        });
+        let calls = calls.collect();
+        let submitted = line(&|counts| counts.all(Metric::JobsSubmitted));
+        let finished = line(&|counts| counts.all(Metric::JobsFinished));
+        // From what is unfinished now, backwards.
+        let mut left: u64 = unfinished(&readings.totals).iter().map(|(_, jobs)| *jobs).sum();
+        let mut unfinished: Vec<u64> = submitted
+            .iter()
+            .zip(&finished)
+            .rev()
+            .map(|(submitted, finished)| {
+                let after = left;
+                left = left.saturating_add(*finished).saturating_sub(*submitted);
+                after
+            })
+            .collect();
+        unfinished.reverse();
+        let from = rfc3339(Timestamp::from_millis(first * step));
+        Self { from, step_seconds: readings.step_seconds, calls, submitted, finished, unfinished }
+    }
+}
+
+struct Hour {
+    hour: u64,
+    days: usize,
+    calls: u64,
+    failed_p50: Decimal,
+    failed_p95: Decimal,
+    failed_p99: Decimal,
+}
+
+json::output!(Hour { hour, days, calls, failed_p50, failed_p95, failed_p99 });
+
+impl From<HourOfDay> for Hour {
+    fn from(it: HourOfDay) -> Self {
+        let HourOfDay { hour, days, calls, p50, p95, p99 } = it;
+        let (failed_p50, failed_p95, failed_p99) = (millionths(p50), millionths(p95), millionths(p99));
+        Self { hour, days, calls, failed_p50, failed_p95, failed_p99 }
+    }
+}
+
+struct Event {
+    at: String,
+    event: Text,
+}
+
+json::output!(Event { at, event });
+
+/// Jobs that are stored and not over, by priority: what is in the queues, at work, or held.
+#[must_use]
+pub fn unfinished(totals: &Counts) -> json::Map<String, u64> {
+    let of = |metric, priority: &str| totals.sum(metric, |labels| labels.is("priority", priority));
+    ["high", "medium", "low"]
+        .into_iter()
+        .map(|priority| {
+            let jobs = of(Metric::JobsSubmitted, priority).saturating_sub(of(Metric::JobsFinished, priority));
+            (priority.to_owned(), jobs)
+        })
+        .collect()
+}
+
+/// A number with digits after its point, which no formatter of floats has to write.
+struct Decimal {
+    millionths: u64,
+}
+
+impl json::ToJson for Decimal {
+    fn write(&self, out: &mut String) {
+        out.push_str(&(self.millionths / 1_000_000).to_string());
+        let rest = (self.millionths % 1_000_000 + 1_000_000).to_string();
+        let digits = rest.get(1..).unwrap_or_default().trim_end_matches('0');
+        if !digits.is_empty() {
+            out.push('.');
+            out.push_str(digits);
+        }
+    }
+}
+
+const fn millionths(millionths: u64) -> Decimal {
+    Decimal { millionths }
+}
+
+const fn thousandths(value: u64) -> Decimal {
+    Decimal { millionths: value.saturating_mul(1_000) }
+}
+
+const MAX_POINTS: usize = 3_000;

@@ -1,0 +1,121 @@
+/** The figures (A10, B10, B13): what the Meter says against what the fake was asked, to the last call. */
+import assert from "node:assert/strict";
+import { after, describe, test } from "node:test";
+import { eventually, MODEL, start, submission } from "./harness.mjs";
+import { call, sdk } from "./official-sdk.mjs";
+
+/** The figures as the operator's page reads them. */
+const figures = async (spillway, query = "") => {
+  const { status, text, body } = await spillway.request(`/v1/metrics?format=json${query}`, { as: "operator" });
+  assert.equal(status, 200, text);
+  return body;
+};
+
+/** What the fake was asked, as the Meter would say it. */
+function asked(spillway) {
+  const counts = {};
+  for (const { model, outcome } of spillway.calls()) {
+    const cause = outcome.client_closed
+      ? "abandoned"
+      : { 200: outcome.fault ? "overloaded" : "answered", 529: "overloaded", 429: "rate_limited", 500: "server_error" }[
+          outcome.status
+        ];
+    const key = `${model} ${cause}`;
+    counts[key] = (counts[key] ?? 0) + 1;
+  }
+  return counts;
+}
+
+const counted = ({ calls }) => Object.fromEntries(calls.map(({ model, cause, calls }) => [`${model} ${cause}`, calls]));
+
+describe("the figures", async () => {
+  const spillway = await start({
+    calls: true,
+    policy: { max_attempts: 2, breaker: { consecutive_failures: 50, consecutive_hard: 50 } },
+    script: {
+      defaults: { delay_ms: 20, chunk_delay_ms: 1 },
+      rules: [
+        { when: { marker: "[[once]]", prompt_call: 1 }, then: { status: 529 } },
+        { when: { marker: "[[leaves]]", model: MODEL }, then: { status: 529 } },
+        { when: { marker: "[[server]]", prompt_call: 1 }, then: { status: 500 } },
+        { when: { marker: "[[never]]" }, then: { status: 529 } },
+        { when: { marker: "[[gone]]" }, then: { tokens: 400, chunk_delay_ms: 50 } },
+        { when: { marker: "[[handed]]", prompt_call: 1 }, then: { status: 429, retry_after: 3 } },
+      ],
+    },
+  });
+  after(() => spillway.stop());
+
+  test("agree with the fake's log to the last call, over jobs and calls that are waited for", async () => {
+    const claude = sdk(spillway, { maxRetries: 0 });
+    const never = { headers: { "spillway-handoff": "never" } };
+    const jobs = await Promise.all(
+      [
+        ["[[plain]]", {}],
+        ["[[once]]", { kind: "code_generation" }],
+        ["[[leaves]]", { kind: "tagging", priority: "medium" }],
+        ["[[server]]", {}],
+        ["[[never]]", { kind: "code_generation", when_exhausted: "fail" }],
+      ].map(([prompt, more]) => spillway.accepted(submission(prompt, more))),
+    );
+    await Promise.all([
+      claude.messages.create(call("[[plain]] waited for")),
+      claude.messages.create(call("[[handed]]"), { headers: { "spillway-handoff": "wait" } }),
+      claude.messages.create(call("[[never]] waited for"), never).catch(() => {}),
+      (async () => {
+        const stream = claude.messages.stream(call("[[gone]]"));
+        await new Promise((resolve) => stream.once("text", resolve));
+        stream.abort();
+        await stream.done().catch(() => {});
+      })(),
+    ]);
+    await Promise.all(jobs.map((job) => spillway.untilStatus(job, ["done", "failed"], { timeout: 40_000 })));
+    const report = await eventually(async () => {
+      const report = await figures(spillway);
+      const all = Object.values(counted(report)).reduce((sum, calls) => sum + calls, 0);
+      return all === spillway.calls().length && report;
+    });
+    assert.deepEqual(counted(report), asked(spillway));
+
+    const { overload_rate, exposure, fallback_rate, dwell_p95_seconds } = report.figures;
+    const overloaded = spillway.calls().filter(({ outcome }) => outcome.status === 529).length;
+    assert.equal(overload_rate.count, overloaded);
+    assert.ok(Math.abs(overload_rate.value - overloaded / overload_rate.of) < 1e-5);
+    // Of seven users two have seen an error: the job that failed, and who wanted no job. Who left has seen none.
+    assert.deepEqual([exposure.count, exposure.of, exposure.state, exposure.objective], [2, 8, "broken", 0.005]);
+    assert.equal(report.handed_over_done, 1);
+    assert.deepEqual([fallback_rate.count, fallback_rate.of, fallback_rate.state], [1, 6, "ok"]);
+    assert.deepEqual([dwell_p95_seconds.of, dwell_p95_seconds.state], [6, "ok"]);
+    assert.deepEqual([report.success.count, report.success.of], [5, 6]);
+    assert.deepEqual(report.unfinished, { high: 0, medium: 0, low: 0 });
+    const { timeline } = report;
+    const sum = (values) => values.reduce((all, value) => all + value, 0);
+    assert.equal(sum(timeline.submitted), 6);
+    assert.equal(sum(timeline.calls.flatMap(({ values }) => values)), spillway.calls().length);
+    assert.equal(report.hours_of_day.length, 1);
+  });
+
+  test("as text for Prometheus have the same, and every series once", async () => {
+    const { status, text, headers } = await spillway.request("/v1/metrics", { as: "operator" });
+    assert.equal(status, 200);
+    assert.match(headers.get("content-type"), /^text\/plain; version=0\.0\.4/);
+    const samples = text.split("\n").filter((line) => line && !line.startsWith("#"));
+    const names = samples.map((line) => line.slice(0, line.lastIndexOf(" ")));
+    assert.equal(new Set(names).size, names.length);
+    const calls = samples.filter((line) => line.startsWith("spillway_calls_total{"));
+    const total = calls.reduce((sum, line) => sum + Number(line.split(" ").at(-1)), 0);
+    assert.equal(total, spillway.calls().length);
+  });
+
+  test("are the operator's, and a wrong question says what is wrong with it", async () => {
+    assert.equal((await spillway.request("/v1/metrics", { as: "app" })).status, 403);
+    assert.equal((await spillway.request("/v1/metrics", { as: null })).status, 401);
+    assert.equal((await spillway.request("/v1/metrics", { method: "POST", as: "operator" })).status, 405);
+    const { status, body } = await spillway.request("/v1/metrics?format=xml&minutes=0", { as: "operator" });
+    assert.equal(status, 400);
+    assert.deepEqual(
+      body.error.problems.map(({ place }) => place),
+      ["format", "minutes"],
+    );
+  });
+});
