@@ -20,7 +20,7 @@ const UNITS: [(&str, &[&str]); 12] = [
     ("job", &["json", "policy"]),
     ("claude", &["json", "policy"]),
     ("telemetry", &["json", "policy", "job"]),
-    ("api", &["json", "policy", "job", "claude"]),
+    ("api", &["json", "policy", "job", "claude", "telemetry"]),
     ("config", &["json", "policy", "job", "api"]),
     ("submission", &["json", "policy", "job", "claude", "api", "config"]),
     ("call", &["policy", "config"]),
