@@ -33,6 +33,8 @@ pub struct Config {
     pub keys: Keys,
     /// `SIGNING_SECRET`: idempotency keys and read tokens need it.
     pub signing_secret: Option<String>,
+    /// `SLACK_WEBHOOK_URL`: who is told of what the operator should know.
+    pub alerts_url: Option<String>,
     /// `POLICY`.
     pub policy: Policy,
     /// The kind table, with the deployment's own rows.
@@ -80,6 +82,8 @@ pub struct Policy {
     pub sync: SyncSettings,
     /// Live events.
     pub events: EventSettings,
+    /// What the operator is told of (A8).
+    pub alerts: AlertSettings,
     /// Rows added to the kind table, or replacing its own (A6).
     pub kinds: Map<String, Kind>,
     /// What models can do: rows and values over the built-in table.
@@ -107,6 +111,7 @@ json::object!(only default Policy {
     deferral,
     sync,
     events,
+    alerts,
     kinds,
     models,
     messages,
@@ -168,6 +173,21 @@ pub struct EventSettings {
 
 json::object!(only default EventSettings { heartbeat_seconds, life_seconds });
 
+/// What the operator is told of.
+#[derive(Clone, Copy, Debug)]
+pub struct AlertSettings {
+    /// After a message about a subject (a gate, an objective …) there is no other for so long. 1–86,400 s, default 600.
+    pub quiet_seconds: u64,
+}
+
+json::object!(only default AlertSettings { quiet_seconds });
+
+impl Default for AlertSettings {
+    fn default() -> Self {
+        Self { quiet_seconds: 600 }
+    }
+}
+
 impl Default for EventSettings {
     fn default() -> Self {
         Self { heartbeat_seconds: 15, life_seconds: 300 }
@@ -195,6 +215,7 @@ impl Default for Policy {
             deferral: DeferralSettings::default(),
             sync: SyncSettings::default(),
             events: EventSettings::default(),
+            alerts: AlertSettings::default(),
             kinds: Map::default(),
             models: Models::default(),
             messages: Messages::default(),
@@ -300,6 +321,10 @@ impl Config {
             faults.push(Fault::new("CLIENT_KEYS", wrong));
             Keys::default()
         });
+        let alerts_url = text("SLACK_WEBHOOK_URL");
+        if alerts_url.as_deref().is_some_and(|url| !url.starts_with("https://") && !url.starts_with("http://")) {
+            faults.push(Fault::new("SLACK_WEBHOOK_URL", "must be an address that begins with https://"));
+        }
         let policy = Policy::parse(text("POLICY").as_deref().unwrap_or("{}")).unwrap_or_else(|mut wrong| {
             faults.append(&mut wrong);
             Policy::default()
@@ -315,6 +340,7 @@ impl Config {
             fallback_model,
             keys,
             signing_secret: text("SIGNING_SECRET"),
+            alerts_url,
             policy,
             kinds,
             models,
@@ -404,6 +430,7 @@ impl Policy {
             ("deferral.at_least_seconds", self.deferral.at_least_seconds, 0, 86_400),
             ("sync.max_wait_seconds", self.sync.max_wait_seconds, 0, 600),
             ("events.heartbeat_seconds", self.events.heartbeat_seconds, 1, 30),
+            ("alerts.quiet_seconds", self.alerts.quiet_seconds, 1, 86_400),
             ("events.life_seconds", self.events.life_seconds, 1, 3_600),
         ];
         let mut faults: Vec<Fault> = ranges

@@ -96,6 +96,24 @@ fn who_asks_in_passing_gets_no_place_that_others_would_wait_behind() {
 }
 
 #[test]
+fn when_a_job_will_be_served_is_said_only_while_the_gate_serves() {
+    let mut bench = Bench::new(1);
+    let permit = bench.granted(JOB);
+    assert!(bench.held(JOB).eta.is_some());
+    let (limits, backoff) = (RateLimits::default(), BackoffSettings::default());
+    let fails = |cause| Report::Failure { cause, after_content: false, retry_after: None };
+    let ended = Ended { permit: Some(permit), asking: JOB, report: fails(Cause::SpendCap), limits, backoff };
+    bench.gate.report(&ended, NOW, &mut fastrand::Rng::with_seed(1), &bench.settings);
+    let held = bench.held(JOB);
+    assert_eq!((held.reason, held.eta), (HoldReason::SpendCap, None), "nobody knows when it is raised");
+    let mut bench = Bench::new(1);
+    let order = Order { state: Side::Open, lasts: Duration::from_secs(60), note: String::new(), author: String::new() };
+    bench.gate.force(order, NOW, &bench.settings);
+    let held = bench.held(JOB);
+    assert_eq!((held.reason, held.eta), (HoldReason::Overridden, None));
+}
+
+#[test]
 fn a_long_wait_for_a_slot_is_a_reason_to_leave_a_short_one_and_what_the_rate_makes_long_are_none() {
     let mut full = Bench::new(1);
     full.granted(JOB);

@@ -10,6 +10,7 @@ use spillway::policy::cause::Cause::{self, InvalidRequest, Overloaded, RateLimit
 use spillway::policy::cause::Class;
 use spillway::policy::forced::{Order, Side};
 use spillway::policy::gate::{Gate, Outlook, View};
+use spillway::policy::hours::Windows;
 use spillway::policy::priority::Priority;
 use spillway::policy::rate_limits::{RateLimit, RateLimits};
 use spillway::policy::settings::{Backoff, BackoffSettings, GateSettings};
@@ -556,4 +557,23 @@ fn a_degraded_model_is_none_to_a_call_that_is_waited_for_while_an_override_holds
     let order = Order { state: Side::Closed, lasts, note: String::new(), author: "ada".into() };
     bench.gate.force(order, at(1), &bench.settings);
     assert!(!bench.view(1).is_degraded);
+}
+
+#[test]
+fn one_overload_is_enough_to_leave_in_a_configured_hour_in_one_that_was_bad_or_while_the_model_is_degraded() {
+    assert!(!Bench::new().view(0).one_is_enough);
+    let mut configured = Bench::new();
+    configured.settings.peak = Windows::between(22, 23);
+    assert!(configured.view(0).one_is_enough, "it is a quarter past ten");
+    let (mut degraded, _) = Bench::open();
+    assert!(degraded.view(1).one_is_enough);
+    let mut learnt = Bench::new();
+    for call in 0..60 {
+        let permit = learnt.granted(call);
+        let report = if call % 10 == 0 { OVERLOAD } else { Report::Success };
+        let verdict = learnt.reports(Some(permit), report, call);
+        assert!(call < 50 || call % 10 != 0 || verdict.leave, "the verdict says it, too: {call}");
+    }
+    assert!(learnt.view(60).one_is_enough, "six of sixty in this hour, and it is not degraded");
+    assert!(!learnt.view(3_600).one_is_enough, "the next hour is another");
 }

@@ -66,6 +66,8 @@ async fn route(request: Request, env: &Env, context: &Rc<Context>, request_id: &
         return Err(ApiError::method_not_allowed(route.allow()));
     }
     let caller = caller(&request, &address, &route, &config)?;
+    // Of somebody who has a key.
+    meter::note_origin(address.origin);
     let place = Place { config: &config, env, context, request_id };
     match (route, method) {
         (Route::Messages, _) => messages::create(request, address, &caller, &place).await,

@@ -23,6 +23,15 @@ pub(super) fn note(event: &Event<'_>) {
     PENDING.with_borrow_mut(|pending| pending.note(event));
 }
 
+/// Notes what the deployment is called by: who is alerted is shown the way to its page.
+pub(super) fn note_origin(origin: &str) {
+    PENDING.with_borrow_mut(|pending| {
+        if pending.origin.is_none() {
+            pending.origin = Some(origin.to_owned());
+        }
+    });
+}
+
 /// Whether there is something to be taken to the object.
 pub(super) fn has_news() -> bool {
     PENDING.with_borrow(|pending| !pending.is_empty())

@@ -2,15 +2,23 @@
 //!
 //! A series has a row for each minute and each hour that it was added to, and one for all time. What a series is named is said by
 //! `telemetry::metric`, and what the sums mean by `telemetry::figures`: here they are added up and kept, no more.
+//!
+//! It is also who tells the operator's channel what `telemetry::alerts` says that is to be told: it hears of everything, and nobody
+//! waits for it. Its alarm sends, judges the objectives every fifteen seconds while something happens, and deletes what is old.
 
+use std::cell::Cell;
 use std::time::Duration;
 
+use wasm_bindgen::JsCast;
 use worker::{DurableObject, Env, Request, Response, Result, SqlStorage, SqlStorageValue, State, durable_object};
 
-use super::{clock, log, wire};
+use super::{clock, js, log, settings, wire};
+use crate::api::metrics::unfinished;
 use crate::json::{self, Map, Text};
 use crate::policy::time::Timestamp;
 use crate::telemetry::News;
+use crate::telemetry::alerts::{self, Alert, Alerts};
+use crate::telemetry::figures::Figures;
 use crate::telemetry::metric::Counts;
 use crate::telemetry::readings::{
     HOURS_KEPT, Happened, Hour, MAX_SERIES, MINUTES_KEPT, Point, Readings, WINDOW_MINUTES, Wanted,
@@ -20,11 +28,15 @@ use crate::telemetry::readings::{
 #[durable_object(alarm)]
 pub struct MeterObject {
     state: State,
+    env: Env,
+    /// When the objectives were judged last, by this instance.
+    judged_at: Cell<Timestamp>,
+    swept_at: Cell<Timestamp>,
 }
 
 impl DurableObject for MeterObject {
-    fn new(state: State, _env: Env) -> Self {
-        Self { state }
+    fn new(state: State, env: Env) -> Self {
+        Self { state, env, judged_at: Cell::default(), swept_at: Cell::default() }
     }
 
     async fn fetch(&self, request: Request) -> Result<Response> {
@@ -36,10 +48,14 @@ impl DurableObject for MeterObject {
     }
 
     async fn alarm(&self) -> Result<Response> {
-        if let Err(error) = self.sweep() {
-            log::trouble(None, METER, &error.to_string());
-        }
-        self.state.storage().set_alarm(SWEEP_EVERY).await?;
+        let next = match self.work().await {
+            Ok(next) => next,
+            Err(error) => {
+                log::trouble(None, METER, &error.to_string());
+                SWEEP_EVERY
+            }
+        };
+        self.state.storage().set_alarm(next).await?;
         Response::empty()
     }
 }
@@ -72,12 +88,124 @@ impl MeterObject {
         for event in &news.events {
             self.sql().exec(ADD_EVENT, vec![number(now.as_millis()), event.as_str().into()])?;
         }
+        if let Some(origin) = &news.origin {
+            self.keep(ORIGIN, origin)?;
+        }
+        let mut next = SWEEP_EVERY;
+        if self.receiver().is_some() {
+            let mut alerts = self.alerts()?;
+            news.events.iter().for_each(|event| alerts.on_event(event, now));
+            alerts.on_counts(&news.counts, now);
+            // Whatever has happened may have broken an objective.
+            next = (self.judged_at.get() + JUDGE_EVERY).after(now).max(SOON);
+            next = alerts.next().map_or(next, |at| at.after(now).clamp(SOON, next));
+            self.keep(ALERTS, &json::write(&alerts))?;
+        }
         // From here on only the alarm is touched.
         let storage = self.state.storage();
-        if storage.get_alarm().await?.is_none() {
-            storage.set_alarm(SWEEP_EVERY).await?;
+        let is_later = |at: i64| u64::try_from(at).is_ok_and(|at| Timestamp::from_millis(at) > now + next);
+        if storage.get_alarm().await?.is_none_or(is_later) {
+            storage.set_alarm(next).await?;
         }
         Response::ok(json::write(&()))
+    }
+
+    /// What the alarm is for. How long until it is to ring again.
+    async fn work(&self) -> Result<Duration> {
+        for statement in TABLES {
+            self.sql().exec(statement, None)?;
+        }
+        let now = clock::now();
+        if now.since(self.swept_at.get()) >= SWEEP_EVERY {
+            self.sweep()?;
+            self.swept_at.set(now);
+        }
+        let Some(receiver) = self.receiver() else { return Ok(SWEEP_EVERY) };
+        let window = self.window(now)?;
+        let mut alerts = self.alerts()?;
+        if now.since(self.judged_at.get()) >= JUDGE_EVERY {
+            alerts.on_figures(&Figures::of(&window), now);
+            self.judged_at.set(now);
+        }
+        // Stored before it is sent, and whether it was taken after: what is lost between the two is sent again.
+        let due = alerts.due(now);
+        self.keep(ALERTS, &json::write(&alerts))?;
+        if let Some(alert) = due {
+            let is_taken = self.send(&receiver, &alert, &window).await?;
+            // Others have been noted meanwhile.
+            let mut alerts = self.alerts()?;
+            if is_taken {
+                alerts.sent(alert.id)
+            } else {
+                alerts.failed(alert.id, clock::now())
+            }
+            self.keep(ALERTS, &json::write(&alerts))?;
+        }
+        let now = clock::now();
+        let next = self.alerts()?.next().map_or(SWEEP_EVERY, |at| at.after(now));
+        Ok(next.clamp(SOON, SWEEP_EVERY))
+    }
+
+    /// Whether the receiver has taken it.
+    async fn send(&self, receiver: &str, alert: &Alert, window: &Counts) -> Result<bool> {
+        let totals = self.counts("SELECT series, value FROM total ORDER BY series", vec![])?;
+        let page = self.kept(ORIGIN)?;
+        let body = alerts::body(alert, window, &unfinished(&totals), page.as_deref());
+        let init = js::object(&[
+            ("method", "POST".into()),
+            ("redirect", "manual".into()),
+            ("headers", js::object(&[("content-type", "application/json".into())])?),
+            ("body", body.into()),
+        ])?;
+        let (global, arguments) = (js_sys::global(), [receiver.into(), init]);
+        let sent = js::settle(&global, "fetch", &arguments);
+        let said = match clock::within(RECEIVER_PATIENCE, sent).await {
+            Some(Ok(answer)) => {
+                let response = Response::from(answer.unchecked_into::<web_sys::Response>());
+                match response.status_code() {
+                    200..=299 => return Ok(true),
+                    status => format!("the receiver of alerts answered {status}"),
+                }
+            }
+            Some(Err(error)) => format!("the receiver of alerts cannot be reached: {error}"),
+            None => "the receiver of alerts did not answer in time".to_owned(),
+        };
+        log::trouble(None, "alerts", &said);
+        Ok(false)
+    }
+
+    /// Where alerts go, if anywhere.
+    fn receiver(&self) -> Option<String> {
+        settings::load(&self.env).ok()?.alerts_url.clone()
+    }
+
+    fn alerts(&self) -> Result<Alerts> {
+        let kept = self.kept(ALERTS)?;
+        // What this version cannot read is begun anew.
+        let mut alerts: Alerts = kept.and_then(|json| json::read(&json).ok()).unwrap_or_default();
+        if let Ok(config) = settings::load(&self.env) {
+            alerts.quiet = Duration::from_secs(config.policy.alerts.quiet_seconds);
+        }
+        Ok(alerts)
+    }
+
+    fn kept(&self, name: &str) -> Result<Option<String>> {
+        let row =
+            self.sql().exec("SELECT text FROM kept WHERE name = ?", vec![name.into()])?.raw().next().transpose()?;
+        Ok(match row.and_then(|row| row.into_iter().next()) {
+            Some(SqlStorageValue::String(text)) => Some(text),
+            _ => None,
+        })
+    }
+
+    fn keep(&self, name: &str, text: &str) -> Result<()> {
+        self.sql().exec("INSERT OR REPLACE INTO kept (name, text) VALUES (?, ?)", vec![name.into(), text.into()])?;
+        Ok(())
+    }
+
+    fn window(&self, now: Timestamp) -> Result<Counts> {
+        let since = number((now.as_millis() / MINUTE + 1).saturating_sub(WINDOW_MINUTES.into()));
+        self.counts("SELECT series, SUM(value) FROM minute WHERE at >= ? GROUP BY series ORDER BY series", vec![since])
     }
 
     /// Adds to the sum of all time. False if it is one series too many: labels come from apps, too.
@@ -97,14 +225,10 @@ impl MeterObject {
         let at = clock::now();
         let minute = at.as_millis() / MINUTE;
         let since = |minutes: u32| number((minute + 1).saturating_sub(u64::from(minutes)));
-        let window = vec![since(WINDOW_MINUTES)];
         let mut readings = Readings {
             at,
             totals: self.counts("SELECT series, value FROM total ORDER BY series", vec![])?,
-            window: self.counts(
-                "SELECT series, SUM(value) FROM minute WHERE at >= ? GROUP BY series ORDER BY series",
-                window,
-            )?,
+            window: self.window(at)?,
             ..Readings::default()
         };
         if wanted.minutes == 0 {
@@ -209,7 +333,8 @@ fn whole_numbers<const N: usize>(row: Vec<SqlStorageValue>) -> [u64; N] {
     std::array::from_fn(|_| row.next().unwrap_or_default())
 }
 
-const TABLES: [&str; 4] = [
+const TABLES: [&str; 5] = [
+    "CREATE TABLE IF NOT EXISTS kept (name TEXT PRIMARY KEY, text TEXT NOT NULL) WITHOUT ROWID",
     "CREATE TABLE IF NOT EXISTS total (series TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID",
     "CREATE TABLE IF NOT EXISTS minute (at INTEGER NOT NULL, series TEXT NOT NULL, value INTEGER NOT NULL, \
      PRIMARY KEY (at, series)) WITHOUT ROWID",
@@ -235,6 +360,13 @@ const MINUTE: u64 = 60_000;
 const HOUR: u64 = 3_600_000;
 /// About as many as a chart is wide.
 const MOST_POINTS: u32 = 240;
+/// What is kept by name: what is to be told, and the deployment's address.
+const ALERTS: &str = "alerts";
+const ORIGIN: &str = "origin";
+const JUDGE_EVERY: Duration = Duration::from_secs(15);
+/// What happens at the same time is told of together.
+const SOON: Duration = Duration::from_millis(200);
+const RECEIVER_PATIENCE: Duration = Duration::from_secs(10);
 const SWEEP_EVERY: Duration = Duration::from_secs(900);
 const MAX_SAFE_INTEGER: i64 = (1 << 53) - 1;
 const METER: &str = "meter";

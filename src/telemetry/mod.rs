@@ -1,6 +1,7 @@
 //! Our facts: what happened, as data. One event is one JSON line in Workers Logs, and has no prompt, answer or key in it; what
 //! the events add up to are the metrics, and the figures that are read off them.
 
+pub mod alerts;
 pub mod event;
 pub mod figures;
 pub mod metric;

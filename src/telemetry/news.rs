@@ -13,9 +13,11 @@ pub struct News {
     pub counts: Counts,
     /// Moves of gates and orders of the operator, as log lines, in order.
     pub events: VecDeque<String>,
+    /// The deployment's own address, as somebody has called it.
+    pub origin: Option<String>,
 }
 
-json::object!(News { counts, events });
+json::object!(News { counts, events, origin });
 
 impl News {
     /// Adds an event.
@@ -41,6 +43,7 @@ impl News {
         }
         news.events.append(&mut self.events);
         self.events = news.events;
+        self.origin = self.origin.take().or(news.origin);
         self.bound();
     }
 

@@ -336,7 +336,8 @@ const isObject = (value) => typeof value === "object" && value !== null && !Arra
 const ABOUT_NO_JOB = [
   ({ event }) => ["message_discarded", "message_retried", "gate_overridden"].includes(event),
   ({ event, why }) => event === "gate_transition" && why.startsWith("override_"),
-  ({ event, part }) => event === "trouble" && ["configuration", "gate", "index", "kv"].includes(part),
+  ({ event, part }) =>
+    event === "trouble" && ["alerts", "configuration", "gate", "index", "kv", "meter"].includes(part),
 ];
 
 /** The same of calls that are waited for: most of them never become a job, and what they find out moves gates. */

@@ -284,8 +284,7 @@ impl Gate {
             }
         }
         if asking.in_passing {
-            let after = self.slots.look_ahead(asking.priority, until, &ramp, now);
-            return Held { slow, ..Held::new(after, reason) };
+            return Held::new(self.slots.look_ahead(asking.priority, until, &ramp, now), reason);
         }
         // Who was called for before is the first again while the gate serves; at a shut one the next probe is another's.
         let is_closed = self.breaker.state() == State::Closed;

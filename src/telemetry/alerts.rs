@@ -1,0 +1,420 @@
+//! What somebody has to be told of, and when: news of gates, the operator's orders, the spend cap, refused credentials, and
+//! objectives that are broken or met again (A8).
+//!
+//! - **One message for each event, at least once**: it is stored until the receiver has taken it, tried again after 5 s, doubling up to
+//!   10 min, for a day.
+//! - **Never a flood.** Each subject (a gate, an objective …) is told of at once, and then for ten minutes no more: what happens
+//!   meanwhile is one message at their end, the latest with the number of those before it. A flapping gate is a message every ten
+//!   minutes.
+//! - **An objective** is judged by the last 60 minutes, and by no fewer than twenty users, answers or jobs: one of three is no rate.
+//!
+//! Whoever reads it wants to know within half a minute whether it is the provider: each message has the causes of the last hour, how
+//! many jobs wait, and where to look.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::figures::{Figures, Verdict};
+use super::metric::{Counts, Metric};
+use crate::json::{self, Fields, Map};
+use crate::policy::time::Timestamp;
+
+/// What has been told, and what is to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Alerts {
+    /// After a message about a subject there is no other for so long; as it is configured.
+    pub quiet: Duration,
+    subjects: Map<String, Subject>,
+    /// Objectives that are broken.
+    broken: Map<String, bool>,
+    outbox: VecDeque<Alert>,
+    number: u64,
+}
+
+json::object!(default Alerts { quiet, subjects, broken, outbox, number });
+
+impl Default for Alerts {
+    fn default() -> Self {
+        Self { quiet: QUIET, subjects: Map::default(), broken: Map::default(), outbox: VecDeque::new(), number: 0 }
+    }
+}
+
+/// One thread of news.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Subject {
+    told_at: Timestamp,
+    /// The latest that was not told of, and how many of them there are.
+    kept: Option<String>,
+    count: u32,
+}
+
+json::object!(default Subject { told_at, kept, count });
+
+/// A message that is to be sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Alert {
+    /// The same for every try.
+    pub id: u64,
+    /// What it is about: `gate claude-sonnet-5-5`, `exposure` …
+    pub subject: String,
+    /// What has happened, in a sentence.
+    pub text: String,
+    /// When.
+    pub at: Timestamp,
+    /// When it is to be tried next.
+    next_at: Timestamp,
+    /// How often it was tried.
+    tries: u32,
+}
+
+json::object!(Alert { id, subject, text, at, next_at, tries });
+
+impl Alerts {
+    /// Takes a log line that came to the Meter: a gate's move, or an order of the operator.
+    pub fn on_event(&mut self, line: &str, now: Timestamp) {
+        let Ok(fields) = Fields::parse(line) else { return };
+        let text = |name: &str| fields.string(name).unwrap_or_default();
+        let model = text("model");
+        match text("event").as_ref() {
+            "gate_transition" => {
+                let (from, to, why) = (text("from"), text("to"), text("why"));
+                let said = match (to.as_ref(), why.as_ref()) {
+                    // A probe has failed: it has been so all the time.
+                    ("open", _) if from == "half_open" => return,
+                    (_, why) if why.starts_with("override_") => {
+                        format!("{model}: the override's effect on the gate is {to} ({})", why.replace('_', " "))
+                    }
+                    ("open", why) => format!(
+                        "{model} does not answer: its gate is open ({}); jobs wait, nothing is lost",
+                        why.replace('_', " ")
+                    ),
+                    ("closed", _) => format!("{model} answers again: its gate is closed, and what waits is worked off"),
+                    // Every probe goes through here.
+                    _ => return,
+                };
+                self.say(format!("gate {model}"), said, now);
+            }
+            "gate_overridden" => {
+                let seconds = fields.get("lasts_ms").and_then(|it| it.get().parse::<u64>().ok()).unwrap_or(0) / 1_000;
+                let said = format!(
+                    "{model}: {} has forced the gate {} for {seconds} s: {}",
+                    text("author"),
+                    text("state"),
+                    text("note")
+                );
+                self.say(format!("override {model}"), said, now);
+            }
+            _ => {}
+        }
+    }
+
+    /// Takes what was counted since the last time.
+    pub fn on_counts(&mut self, counts: &Counts, now: Timestamp) {
+        for (labels, calls) in counts.by(Metric::Calls, &["model", "cause"]) {
+            let [model, cause] = &labels[..] else { continue };
+            let said = match cause.as_str() {
+                "spend_cap" => format!(
+                    "{model}: the account's spend cap is reached; jobs wait until it is raised, or an override says so"
+                ),
+                "authentication_failed" | "permission_denied" | "billing_failed" => {
+                    format!("{model}: Claude refuses the credentials ({cause}, {calls} calls); check ANTHROPIC_API_KEY")
+                }
+                _ => continue,
+            };
+            self.say(format!("{cause} {model}"), said, now);
+        }
+    }
+
+    /// Takes the figures of the last hour.
+    pub fn on_figures(&mut self, figures: &Figures, now: Timestamp) {
+        let percent = |ppm: Option<u64>| {
+            let hundredths = ppm.unwrap_or(0) / 100;
+            format!("{}.{:02} %", hundredths / 100, hundredths % 100)
+        };
+        let dwell = figures.dwell_p95.map_or(0, |dwell| dwell.of);
+        for (objective, verdict, of, said) in [
+            (
+                "exposure",
+                figures.exposure_verdict(),
+                figures.exposure.of,
+                format!("{} of the users have seen an error (objective: below 0.5 %)", percent(figures.exposure.ppm())),
+            ),
+            (
+                "fallback",
+                figures.fallback_verdict(),
+                figures.fallback_rate.of,
+                format!(
+                    "{} of the answers come from another model (objective: at most 35 %)",
+                    percent(figures.fallback_rate.ppm())
+                ),
+            ),
+            (
+                "dwell",
+                figures.dwell_verdict(),
+                dwell,
+                "more than one in twenty jobs that nothing held waits over 25 s for its first call".to_owned(),
+            ),
+        ] {
+            let was_broken = self.broken.get(objective).copied().unwrap_or(false);
+            let is_broken = match verdict {
+                Verdict::Broken if of >= MIN_SAMPLE => true,
+                Verdict::Met => false,
+                // Too few to say anything new.
+                _ => was_broken,
+            };
+            if is_broken != was_broken {
+                self.broken.insert(objective.to_owned(), is_broken);
+                let said = if is_broken {
+                    format!("In the last 60 minutes {said}")
+                } else {
+                    format!("The objective of {objective} is met again")
+                };
+                self.say(objective.to_owned(), said, now);
+            }
+        }
+    }
+
+    /// The message that is to be sent now, if there is one.
+    pub fn due(&mut self, now: Timestamp) -> Option<Alert> {
+        let quiet = self.quiet;
+        let ended: Vec<String> = self
+            .subjects
+            .iter()
+            .filter(|(_, it)| it.told_at + quiet <= now && it.kept.is_some())
+            .map(|(subject, _)| subject.clone())
+            .collect();
+        for subject in ended {
+            if let Some(thread) = self.subjects.get_mut(&subject)
+                && let Some(text) = thread.kept.take()
+            {
+                let others = std::mem::take(&mut thread.count).saturating_sub(1);
+                thread.told_at = now;
+                let text = if others == 0 { text } else { format!("{text} (the last of {} since)", others + 1) };
+                self.send(subject, text, now);
+            }
+        }
+        // Subjects that are quiet need not be remembered.
+        self.subjects.retain(|_, it| it.kept.is_some() || it.told_at + quiet > now);
+        self.outbox.retain(|alert| alert.at + GIVE_UP > now);
+        self.outbox.iter().find(|alert| alert.next_at <= now).cloned()
+    }
+
+    /// The receiver has taken it.
+    pub fn sent(&mut self, id: u64) {
+        self.outbox.retain(|alert| alert.id != id);
+    }
+
+    /// It has not.
+    pub fn failed(&mut self, id: u64, now: Timestamp) {
+        if let Some(alert) = self.outbox.iter_mut().find(|alert| alert.id == id) {
+            let pause = FIRST_PAUSE.saturating_mul(1 << alert.tries.min(10)).min(LONGEST_PAUSE);
+            alert.tries = alert.tries.saturating_add(1);
+            alert.next_at = now + pause;
+        }
+    }
+
+    /// When something may be due, if there is anything.
+    #[must_use]
+    pub fn next(&self) -> Option<Timestamp> {
+        let threads = self.subjects.iter().filter(|(_, it)| it.kept.is_some()).map(|(_, it)| it.told_at + self.quiet);
+        threads.chain(self.outbox.iter().map(|alert| alert.next_at)).min()
+    }
+
+    fn say(&mut self, subject: String, text: String, now: Timestamp) {
+        let known = self.subjects.get(&subject).cloned().unwrap_or_default();
+        let is_quiet = known.told_at + self.quiet > now && known.told_at <= now;
+        if is_quiet || known.kept.is_some() {
+            let count = known.count.saturating_add(1);
+            self.subjects.insert(subject, Subject { kept: Some(text), count, ..known });
+            return;
+        }
+        self.subjects.insert(subject.clone(), Subject { told_at: now, ..Subject::default() });
+        self.send(subject, text, now);
+    }
+
+    fn send(&mut self, subject: String, text: String, now: Timestamp) {
+        self.number = self.number.saturating_add(1);
+        self.outbox.push_back(Alert { id: self.number, subject, text, at: now, next_at: now, tries: 0 });
+        while self.outbox.len() > MOST {
+            self.outbox.pop_front();
+        }
+    }
+}
+
+/// The message as Slack and what is compatible with it read it.
+#[must_use]
+pub fn body(alert: &Alert, window: &Counts, unfinished: &Map<String, u64>, page: Option<&str>) -> String {
+    let causes: Vec<String> = window
+        .by(Metric::Calls, &["model", "cause"])
+        .into_iter()
+        .filter_map(|(labels, calls)| Some(format!("{calls} {} ({})", labels.get(1)?, labels.first()?)))
+        .collect();
+    let waiting: Vec<String> = unfinished.iter().map(|(priority, jobs)| format!("{jobs} {priority}")).collect();
+    let mut text = format!("Spillway: {}.\nCalls of the last 60 min: {}.", alert.text, or_none(&causes));
+    text.push_str(&format!("\nJobs that are not over: {}.\nIs it the provider? {STATUS_PAGE}", or_none(&waiting)));
+    if let Some(page) = page {
+        text.push_str(&format!("\nFigures and gates: {page}/"));
+    }
+    text.push_str(&format!("\nOur own: {ANALYTICS}"));
+    json::write(&Body { text })
+}
+
+fn or_none(list: &[String]) -> String {
+    if list.is_empty() { "none".to_owned() } else { list.join(", ") }
+}
+
+struct Body {
+    text: String,
+}
+
+json::output!(Body { text });
+
+const STATUS_PAGE: &str = "https://status.anthropic.com";
+const ANALYTICS: &str = "https://dash.cloudflare.com/?to=/:account/workers-and-pages";
+/// Unless it is configured.
+const QUIET: Duration = Duration::from_secs(600);
+const MIN_SAMPLE: u64 = 20;
+const FIRST_PAUSE: Duration = Duration::from_secs(5);
+const LONGEST_PAUSE: Duration = Duration::from_secs(600);
+const GIVE_UP: Duration = Duration::from_secs(86_400);
+/// More than a day of bad news.
+const MOST: usize = 100;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::telemetry::figures::Share;
+
+    fn at(seconds: u64) -> Timestamp {
+        Timestamp::from_millis(1_700_000_000_000 + seconds * 1_000)
+    }
+
+    fn moves(alerts: &mut Alerts, to: &str, seconds: u64) {
+        let line =
+            format!(r#"{{"event":"gate_transition","model":"m","from":"x","to":"{to}","why":"failures_in_a_row"}}"#);
+        alerts.on_event(&line, at(seconds));
+    }
+
+    /// Sends what is due.
+    fn told(alerts: &mut Alerts, seconds: u64) -> Vec<String> {
+        let mut told = vec![];
+        while let Some(alert) = alerts.due(at(seconds)) {
+            alerts.sent(alert.id);
+            told.push(alert.text);
+        }
+        told
+    }
+
+    #[test]
+    fn a_gate_that_opens_is_told_of_at_once_and_one_that_probes_is_not() {
+        let mut alerts = Alerts::default();
+        moves(&mut alerts, "open", 0);
+        let said = "m does not answer: its gate is open (failures in a row); jobs wait, nothing is lost";
+        assert_eq!(told(&mut alerts, 0), [said]);
+        moves(&mut alerts, "half_open", 90);
+        let failed = r#"{"event":"gate_transition","model":"m","from":"half_open","to":"open","why":"probe_failed"}"#;
+        alerts.on_event(failed, at(91));
+        assert_eq!((told(&mut alerts, 600), alerts.next()), (vec![], None));
+    }
+
+    #[test]
+    fn a_flapping_gate_is_one_message_every_ten_minutes() {
+        let mut alerts = Alerts::default();
+        let mut messages = vec![];
+        for seconds in (0..3_600).step_by(30) {
+            moves(&mut alerts, if seconds % 60 == 0 { "open" } else { "closed" }, seconds);
+            messages.extend(told(&mut alerts, seconds).into_iter().map(|text| (seconds, text)));
+        }
+        let moments: Vec<_> = messages.iter().map(|(seconds, _)| *seconds).collect();
+        assert_eq!(moments, [0, 600, 1_200, 1_800, 2_400, 3_000]);
+        assert!(messages[1].1.ends_with("(the last of 20 since)"), "{messages:?}");
+        assert_eq!(alerts.next(), Some(at(3_600)));
+        assert!(told(&mut alerts, 3_600)[0].starts_with("m answers again"), "the last word is how it stands");
+    }
+
+    #[test]
+    fn what_is_not_taken_is_sent_again_later_and_later_for_a_day_and_in_the_meantime_others_are() {
+        let mut alerts = Alerts::default();
+        moves(&mut alerts, "open", 0);
+        let mut seconds = 0;
+        for pause in [5, 10, 20, 40, 80, 160, 320, 600, 600] {
+            let alert = alerts.due(at(seconds)).unwrap();
+            assert_eq!(alert.id, 1);
+            alerts.failed(alert.id, at(seconds));
+            assert_eq!((alerts.due(at(seconds + pause - 1)), alerts.next()), (None, Some(at(seconds + pause))));
+            seconds += pause;
+        }
+        alerts.on_event(
+            r#"{"event":"gate_overridden","model":"m","state":"open","lasts_ms":60000,"author":"ada","note":"why"}"#,
+            at(seconds - 1),
+        );
+        assert_eq!(alerts.due(at(seconds - 1)).unwrap().text, "m: ada has forced the gate open for 60 s: why");
+        assert_eq!(alerts.due(at(86_400)).map(|alert| alert.id), Some(2));
+        assert_eq!(alerts.due(at(2 * 86_400)), None);
+    }
+
+    #[test]
+    fn an_objective_is_told_of_when_it_is_broken_and_when_it_is_met_again_and_few_users_are_no_rate() {
+        let figures = |exposed, of| {
+            let none = Share { count: 0, of: 0 };
+            Figures {
+                overload_rate: none,
+                exposure: Share { count: exposed, of },
+                handed_over_done: 0,
+                fallback_rate: none,
+                dwell_p95: None,
+                held_dwell_p95: None,
+                first_try: none,
+                success: none,
+                calls: none,
+            }
+        };
+        let mut alerts = Alerts::default();
+        alerts.on_figures(&figures(1, 3), at(0));
+        assert_eq!(told(&mut alerts, 0), [""; 0], "one of three is no rate");
+        alerts.on_figures(&figures(1, 100), at(60));
+        let said = "In the last 60 minutes 1.00 % of the users have seen an error (objective: below 0.5 %)";
+        assert_eq!(told(&mut alerts, 60), [said]);
+        alerts.on_figures(&figures(2, 100), at(120));
+        alerts.on_figures(&figures(0, 0), at(180));
+        assert_eq!(told(&mut alerts, 700), [""; 0], "it is broken still");
+        alerts.on_figures(&figures(1, 1_000), at(760));
+        assert_eq!(told(&mut alerts, 760), ["The objective of exposure is met again"]);
+    }
+
+    #[test]
+    fn a_spend_cap_and_refused_credentials_are_told_of() {
+        let mut counts = Counts::default();
+        for cause in ["spend_cap", "authentication_failed", "overloaded"] {
+            counts.0.insert(Metric::Calls.series(&["m", cause, "default", "high"]), 2);
+        }
+        let mut alerts = Alerts::default();
+        alerts.on_counts(&counts, at(0));
+        let told = told(&mut alerts, 0);
+        assert!(
+            told[0].contains("refuses the credentials (authentication_failed, 2 calls)")
+                && told[1].contains("spend cap")
+        );
+        assert_eq!(told.len(), 2);
+    }
+
+    #[test]
+    fn a_message_says_what_to_look_at() {
+        let mut alerts = Alerts::default();
+        moves(&mut alerts, "open", 0);
+        let alert = alerts.due(at(0)).unwrap();
+        let mut window = Counts::default();
+        window.0.insert(Metric::Calls.series(&["m", "overloaded", "default", "high"]), 12);
+        let unfinished = [("high".to_owned(), 3)].into_iter().collect();
+        let text = body(&alert, &window, &unfinished, Some("https://spillway.example"));
+        for part in [
+            "12 overloaded (m)",
+            "3 high",
+            "https://status.anthropic.com",
+            "https://spillway.example/",
+            "dash.cloudflare",
+        ] {
+            assert!(text.contains(part), "{part} in {text}");
+        }
+    }
+}

@@ -1,0 +1,125 @@
+/** What the operator's channel is told (A8), by a receiver that takes it, fails, hangs, or sends elsewhere. */
+import assert from "node:assert/strict";
+import { createServer } from "node:http";
+import { describe, test } from "node:test";
+import { eventually, MODEL, start, submission } from "./harness.mjs";
+
+/** A receiver of Slack messages; `answer` decides what becomes of the n-th. */
+async function receiver(answer = () => 200) {
+  const got = [];
+  const server = createServer(async (request, response) => {
+    const chunks = [];
+    for await (const chunk of request) chunks.push(chunk);
+    const { text, ...others } = JSON.parse(Buffer.concat(chunks));
+    assert.deepEqual([request.method, request.headers["content-type"], others], ["POST", "application/json", {}]);
+    got.push({ at: Date.now(), path: request.url, text, first: text.split("\n")[0] });
+    const status = answer(got.length, response);
+    if (status) response.writeHead(status, status === 302 ? { location: "/elsewhere" } : {}).end("ok");
+  });
+  await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
+  const url = `http://127.0.0.1:${server.address().port}/hook`;
+  const until = (count, timeout = 15_000) =>
+    eventually(async () => got.length >= count && got.slice(0, count), { timeout });
+  const stop = () => {
+    server.closeAllConnections();
+    return new Promise((resolve) => server.close(resolve));
+  };
+  return { url, got, until, stop };
+}
+
+const BREAKER = { consecutive_failures: 2, consecutive_seconds: 0, consecutive_hard: 2, open_seconds: 2 };
+const DOWN = { rules: [{ when: { model: MODEL }, then: { status: 529 } }] };
+
+async function deployment(t, hook, { script = DOWN, policy = {} } = {}) {
+  const spillway = await start({
+    vars: { SLACK_WEBHOOK_URL: hook.url },
+    policy: { breaker: BREAKER, alerts: { quiet_seconds: 4 }, ...policy },
+    script,
+  });
+  t.after(async () => {
+    await spillway.stop();
+    await hook.stop();
+  });
+  return spillway;
+}
+
+describe("alerts", { concurrency: true }, () => {
+  test("tell of a gate that opens at once, with causes, what waits and where to look, and of its end", async (t) => {
+    const hook = await receiver();
+    const spillway = await deployment(t, hook);
+    const jobs = await Promise.all([1, 2, 3].map((n) => spillway.accepted(submission(`[[job-${n}]]`))));
+    const [opened] = await hook.until(1);
+    assert.match(opened.first, new RegExp(`^Spillway: ${MODEL} does not answer: its gate is open`));
+    assert.match(opened.text, /\d+ overloaded \(claude-sonnet-5-5\)/);
+    assert.match(opened.text, /Jobs that are not over: 3 high/);
+    assert.match(opened.text, /https:\/\/status\.anthropic\.com/);
+    assert.ok(opened.text.includes(`${spillway.url}/`), "the page");
+    await spillway.fake.setScript({ rules: [] });
+    await Promise.all(jobs.map((job) => spillway.untilDone(job, { timeout: 30_000 })));
+    const [, closed] = await hook.until(2);
+    assert.match(closed.first, /answers again: its gate is closed/);
+    assert.ok(closed.at - opened.at >= 2_500, "no two within the quiet time");
+  });
+
+  test("of one subject come once in the quiet time, however often its gate is forced", async (t) => {
+    const hook = await receiver();
+    const spillway = await deployment(t, hook, { script: {} });
+    const path = `/v1/gates/${MODEL}/override`;
+    for (let n = 0; n < 6; n += 1) {
+      const until = new Date(Date.now() + 60_000).toISOString();
+      const body = { state: n % 2 ? "closed" : "open", until, note: `try ${n}` };
+      assert.equal((await spillway.request(path, { method: "PUT", as: "operator", body })).status, 200);
+    }
+    const overrides = () => hook.got.filter(({ first }) => /has forced the gate/.test(first));
+    await eventually(async () => overrides().length === 2, { timeout: 15_000 });
+    assert.match(overrides()[0].first, /operator has forced the gate open for (59|60) s: try 0/);
+    assert.match(overrides()[1].first, /closed for (59|60) s: try 5 \(the last of 5 since\)/);
+  });
+
+  test("are sent again when the receiver fails, and are not sent after where it points to", async (t) => {
+    for (const status of [500, 302]) {
+      const hook = await receiver((n) => (n === 1 ? status : 200));
+      const spillway = await deployment(t, hook);
+      await spillway.accepted(submission("[[again]]"));
+      const [first, second] = await hook.until(2);
+      assert.deepEqual([second.first, second.path], [first.first, "/hook"], `${status}`);
+      assert.ok(second.at - first.at >= 4_500, `${status}`);
+    }
+  });
+
+  test("that hang keep neither the gate nor a job waiting", async (t) => {
+    const hook = await receiver(() => undefined);
+    const rules = [{ when: { prompt_call: "1-2" }, then: { status: 529 } }];
+    const spillway = await deployment(t, hook, { script: { rules } });
+    const job = await spillway.accepted(submission("[[hangs]]"));
+    await hook.until(1);
+    await spillway.untilDone(job, { timeout: 30_000 });
+    assert.equal((await spillway.request("/v1/gates", { as: "operator" })).body.gates[MODEL].state, "closed");
+  });
+
+  test("tell of refused credentials and of a spend cap", async (t) => {
+    const hook = await receiver();
+    const rules = [
+      { when: { marker: "[[key]]" }, then: { status: 401 } },
+      { when: { marker: "[[cap]]" }, then: { error: "spend_cap" } },
+    ];
+    const spillway = await deployment(t, hook, { script: { rules } });
+    await spillway.accepted(submission("[[key]]"));
+    await spillway.accepted(submission("[[cap]]"));
+    const told = (await hook.until(2)).map(({ first }) => first).sort();
+    assert.match(told.join("\n"), /Claude refuses the credentials \(authentication_failed, 1 calls\)/);
+    assert.match(told.join("\n"), /spend cap is reached/);
+  });
+
+  test("tell of an objective that is broken, by the users of an hour and not by a few of them", async (t) => {
+    const hook = await receiver();
+    const spillway = await deployment(t, hook, { script: { rules: [{ when: { marker: "[[bad]]" }, then: { fault: "reset" } }] } , policy: { max_attempts: 1 } }); // prettier-ignore
+    const fields = { when_exhausted: "fail", kind: "code_generation" };
+    const jobs = await Promise.all(
+      Array.from({ length: 24 }, (_, n) => spillway.accepted(submission(n ? `[[good-${n}]]` : "[[bad]]", fields))),
+    );
+    await Promise.all(jobs.map((job) => spillway.untilStatus(job, ["done", "failed"], { timeout: 40_000 })));
+    await hook.until(1, 75_000);
+    assert.match(hook.got[0].first, /In the last 60 minutes 4\.\d\d % of the users have seen an error/);
+  });
+});
