@@ -343,5 +343,5 @@ fn what_is_kept_of_a_call_that_broke_off_is_a_job_that_is_over_from_its_beginnin
     assert!(matches!(record.claim(1, at(3), &TIMING), Claim::Finished), "no queue may run it");
     let effects = record.tick(at(3), &TIMING);
     assert!(matches!(effects[..], [Effect::Publish { .. }, Effect::List { .. }]), "{effects:?}");
-    assert_eq!(record.regenerate(JobId::random(3)), Some(JobId::random(3)));
+    assert_eq!(record.regenerate(JobId::random(3), None), Some(JobId::random(3)));
 }
