@@ -8,14 +8,19 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::api::auth::Keys;
+use crate::api::webhook::Secrets;
 use crate::job::Timing;
+use crate::job::notice::Patience;
 use crate::json::{self, Map};
+use crate::policy::backoff::Jitter;
 use crate::policy::demands::Demands;
 use crate::policy::fit;
 use crate::policy::hours::Windows;
 use crate::policy::kinds::{Kind, Kinds};
 use crate::policy::models::Models;
-use crate::policy::settings::{BackoffSettings, BreakerSettings, DegradedSettings, GateSettings, PaceSettings};
+use crate::policy::settings::{
+    Backoff, BackoffSettings, BreakerSettings, DegradedSettings, GateSettings, PaceSettings,
+};
 use crate::policy::wording::{LONG_WAIT, Messages};
 
 /// Everything a deployment is told.
@@ -35,6 +40,8 @@ pub struct Config {
     pub signing_secret: Option<String>,
     /// `SLACK_WEBHOOK_URL`: who is told of what the operator should know.
     pub alerts_url: Option<String>,
+    /// `WEBHOOK_SECRET`: webhooks are signed with it.
+    pub webhook_secrets: Secrets,
     /// `POLICY`.
     pub policy: Policy,
     /// The kind table, with the deployment's own rows.
@@ -84,6 +91,8 @@ pub struct Policy {
     pub events: EventSettings,
     /// What the operator is told of (A8).
     pub alerts: AlertSettings,
+    /// Webhooks to the app (A12).
+    pub webhooks: WebhookSettings,
     /// Rows added to the kind table, or replacing its own (A6).
     pub kinds: Map<String, Kind>,
     /// What models can do: rows and values over the built-in table.
@@ -112,6 +121,7 @@ json::object!(only default Policy {
     sync,
     events,
     alerts,
+    webhooks,
     kinds,
     models,
     messages,
@@ -188,6 +198,26 @@ impl Default for AlertSettings {
     }
 }
 
+/// Webhooks to the app.
+#[derive(Clone, Copy, Debug)]
+pub struct WebhookSettings {
+    /// How long a receiver may take to answer. 1–60 s (the object's time costs), default 15.
+    pub timeout_seconds: u64,
+    /// How long an event is tried for. 1–604,800 s, default 86,400; no longer than the job is kept.
+    pub give_up_seconds: u64,
+    /// The waits between tries. Default: base 5 s, cap 2 h, equal jitter: about 25 tries in a day.
+    pub backoff: Backoff,
+}
+
+json::object!(only default WebhookSettings { timeout_seconds, give_up_seconds, backoff });
+
+impl Default for WebhookSettings {
+    fn default() -> Self {
+        let backoff = Backoff { base_ms: 5_000, cap_ms: 7_200_000, jitter: Jitter::Equal };
+        Self { timeout_seconds: 15, give_up_seconds: 86_400, backoff }
+    }
+}
+
 impl Default for EventSettings {
     fn default() -> Self {
         Self { heartbeat_seconds: 15, life_seconds: 300 }
@@ -216,6 +246,7 @@ impl Default for Policy {
             sync: SyncSettings::default(),
             events: EventSettings::default(),
             alerts: AlertSettings::default(),
+            webhooks: WebhookSettings::default(),
             kinds: Map::default(),
             models: Models::default(),
             messages: Messages::default(),
@@ -325,6 +356,11 @@ impl Config {
         if alerts_url.as_deref().is_some_and(|url| !url.starts_with("https://") && !url.starts_with("http://")) {
             faults.push(Fault::new("SLACK_WEBHOOK_URL", "must be an address that begins with https://"));
         }
+        let secrets = text("WEBHOOK_SECRET").unwrap_or_default();
+        let webhook_secrets = Secrets::parse(&secrets).unwrap_or_else(|wrong| {
+            faults.push(Fault::new("WEBHOOK_SECRET", wrong));
+            Secrets::default()
+        });
         let policy = Policy::parse(text("POLICY").as_deref().unwrap_or("{}")).unwrap_or_else(|mut wrong| {
             faults.append(&mut wrong);
             Policy::default()
@@ -341,6 +377,7 @@ impl Config {
             keys,
             signing_secret: text("SIGNING_SECRET"),
             alerts_url,
+            webhook_secrets,
             policy,
             kinds,
             models,
@@ -403,6 +440,11 @@ impl Policy {
             lease: Duration::from_secs(self.lease_seconds as u64),
             watchdog: Duration::from_secs(self.watchdog_seconds),
             retention: Duration::from_secs(self.retention_seconds),
+            webhooks: Patience {
+                answer: Duration::from_secs(self.webhooks.timeout_seconds),
+                give_up: Duration::from_secs(self.webhooks.give_up_seconds),
+                backoff: self.webhooks.backoff,
+            },
         }
     }
 
@@ -432,6 +474,8 @@ impl Policy {
             ("events.heartbeat_seconds", self.events.heartbeat_seconds, 1, 30),
             ("alerts.quiet_seconds", self.alerts.quiet_seconds, 1, 86_400),
             ("events.life_seconds", self.events.life_seconds, 1, 3_600),
+            ("webhooks.timeout_seconds", self.webhooks.timeout_seconds, 1, 60),
+            ("webhooks.give_up_seconds", self.webhooks.give_up_seconds, 1, 604_800),
         ];
         let mut faults: Vec<Fault> = ranges
             .into_iter()
@@ -460,6 +504,7 @@ impl Policy {
         let sections = [
             ("breaker", self.breaker.validate()),
             ("backoff", self.backoff.validate()),
+            ("webhooks.backoff", self.webhooks.backoff.validate()),
             ("pace", self.pace.validate()),
             ("degraded", self.degraded.validate()),
             ("messages", self.messages.validate()),
@@ -530,6 +575,8 @@ mod tests {
           "hours": { "peak_utc": "13-16", "off_peak_utc": "06-12" },
           "deferral": { "answer_seconds": 900, "at_least_seconds": 14400 },
           "sync": { "max_wait_seconds": 10 }, "events": { "heartbeat_seconds": 15, "life_seconds": 300 },
+          "webhooks": { "timeout_seconds": 15, "give_up_seconds": 86400,
+            "backoff": { "base_ms": 5000, "cap_ms": 7200000, "jitter": "equal" } },
           "kinds": { "tagging": { "fallback": true, "when_exhausted": "ask" } },
           "models": { "claude-haiku-4-5": { "context_tokens": 200000, "output_tokens": 64000, "adaptive_thinking": false } } }"#;
         let mut policy = Policy::parse(documented).unwrap();

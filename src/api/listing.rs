@@ -17,6 +17,7 @@ use super::address::Address;
 use super::error::ApiError;
 use super::status::rfc3339;
 use crate::claude::request::Problem;
+use crate::job::notice::Unheard;
 use crate::job::{JobId, Row, Standing};
 use crate::json;
 use crate::policy::time::Timestamp;
@@ -202,10 +203,11 @@ struct ItemView<'a> {
     kind: &'a str,
     created_at: String,
     finished_at: Option<String>,
+    webhook: Option<&'static str>,
     status_url: String,
 }
 
-json::output!(sparse ItemView<'_> { id, client, status, unconfirmed, kind, created_at, finished_at, status_url });
+json::output!(sparse ItemView<'_> { id, client, status, unconfirmed, kind, created_at, finished_at, webhook, status_url });
 
 impl Item {
     fn view(&self, origin: &str, names_client: bool) -> ItemView<'_> {
@@ -218,6 +220,7 @@ impl Item {
             kind: &row.kind,
             created_at: rfc3339(row.created_at),
             finished_at: (row.standing != Standing::Open).then(|| rfc3339(row.ends_at)),
+            webhook: row.unheard.map(Unheard::name),
             status_url: format!("{origin}/v1/jobs/{id}"),
             id,
         }
@@ -249,7 +252,7 @@ mod tests {
     fn row(id: u128, at: u64, standing: Standing, status: &str) -> Row {
         let (created_at, ends_at) = (Timestamp::from_millis(at), Timestamp::from_millis(at + 5_000));
         let (id, kind) = (JobId::random(id), "tagging".to_owned());
-        Row { id, version: 1, standing, status: status.to_owned(), kind, created_at, ends_at }
+        Row { id, version: 1, standing, status: status.to_owned(), kind, created_at, ends_at, unheard: None }
     }
 
     fn done(id: u128, at: u64) -> Row {

@@ -12,4 +12,5 @@ pub mod overriding;
 pub mod read_token;
 pub mod route;
 pub mod status;
+pub mod webhook;
 pub mod wish;

@@ -20,6 +20,8 @@ pub enum Route {
     Deferral(Option<JobId>),
     /// `/v1/jobs/{id}/regenerate`
     Regenerate(Option<JobId>),
+    /// `/v1/jobs/{id}/webhook`
+    Webhook(Option<JobId>),
     /// `/v1/gates`
     Gates,
     /// `/v1/gates/{model}/override`; the model as it is meant, `None` if it cannot be one.
@@ -57,6 +59,7 @@ impl Route {
                     "events" => Some(Self::Events(id)),
                     "deferral" => Some(Self::Deferral(id)),
                     "regenerate" => Some(Self::Regenerate(id)),
+                    "webhook" => Some(Self::Webhook(id)),
                     _ => None,
                 }
             }
@@ -90,7 +93,7 @@ impl Route {
         match self {
             Self::Upstream => "GET, POST",
             Self::Jobs => "GET, POST",
-            Self::Messages | Self::Deferral(_) | Self::Regenerate(_) => "POST",
+            Self::Messages | Self::Deferral(_) | Self::Regenerate(_) | Self::Webhook(_) => "POST",
             Self::Job(_) => "GET, DELETE",
             Self::Events(_) | Self::Gates | Self::Metrics | Self::Health => "GET",
             Self::Override(_) => "PUT, DELETE",
@@ -125,6 +128,7 @@ mod tests {
             ("/v1/jobs/nonsense/events".to_owned(), Some(Route::Events(None))),
             (format!("/v1/jobs/{id}/deferral"), Some(Route::Deferral(Some(id.clone())))),
             (format!("/v1/jobs/{id}/regenerate/"), Some(Route::Regenerate(Some(id.clone())))),
+            (format!("/v1/jobs/{id}/webhook"), Some(Route::Webhook(Some(id.clone())))),
             ("/v1/jobs/nonsense/deferral".to_owned(), Some(Route::Deferral(None))),
             (format!("/v1/jobs/{id}/x"), None),
             (format!("/v1/jobs/{id}/deferral/x"), None),

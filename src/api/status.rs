@@ -8,8 +8,10 @@ use std::borrow::Cow;
 use std::time::{Duration, UNIX_EPOCH};
 
 use super::error::{ApiError, ErrorKind};
+use super::webhook;
 use crate::claude::response::Message;
 use crate::job::history::Entry;
+use crate::job::notice::{Notice, Progress};
 use crate::job::{Record, State};
 use crate::json::{self, Fields, Json, Malformed, Text};
 use crate::policy::ladder::Downgrade;
@@ -239,13 +241,8 @@ pub fn wording_changes_in(record: &Record, long_wait: Duration, now: Timestamp) 
 }
 
 fn facts(record: &Record, now: Timestamp) -> Facts {
-    let downgraded = matches!(&record.state, State::Done { model_used, .. } if is_downgrade(record, model_used));
-    Facts { stage: stage(&record.state), waited: now.since(record.created_at), slow: record.slow, downgraded }
-}
-
-/// Whether it was another model than the one asked for.
-fn is_downgrade(record: &Record, model_used: &str) -> bool {
-    model_used != record.spec.model
+    let (stage, waited) = (stage(&record.state), now.since(record.created_at));
+    Facts { stage, waited, slow: record.slow, downgraded: record.is_downgraded() }
 }
 
 const fn stage(state: &State) -> Stage {
@@ -288,13 +285,14 @@ struct View<'a> {
     history: Vec<HistoryView<'a>>,
     metadata: Option<&'a Text>,
     regenerates: Option<String>,
+    webhook: Option<WebhookView>,
     created_at: String,
     updated_at: String,
     deadline_at: String,
     finished_at: Option<String>,
 }
 
-json::output!(sparse View<'_> { waiting, offer, kind, priority, model_requested, model_used, downgraded, downgrade_reason, attempts, calls, text, partial_text, result, reason, error, history, metadata, regenerates, created_at, updated_at, deadline_at, finished_at });
+json::output!(sparse View<'_> { waiting, offer, kind, priority, model_requested, model_used, downgraded, downgrade_reason, attempts, calls, text, partial_text, result, reason, error, history, metadata, regenerates, webhook, created_at, updated_at, deadline_at, finished_at });
 
 struct Waiting {
     reason: &'static str,
@@ -305,13 +303,62 @@ struct Waiting {
 json::output!(sparse Waiting { reason, next_check_seconds, eta_seconds });
 
 /// What a stalled job asks.
-struct Offer {
+pub(super) struct Offer {
     answer_within_seconds: u64,
     without_answer: &'static str,
     resumes_at: String,
 }
 
 json::output!(Offer { answer_within_seconds, without_answer, resumes_at });
+
+impl Offer {
+    /// As it is at `now`.
+    pub(super) fn new(until: Timestamp, resume_at: Timestamp, now: Timestamp) -> Self {
+        Self {
+            answer_within_seconds: whole_seconds(until.after(now)),
+            without_answer: "deferred",
+            resumes_at: rfc3339(resume_at),
+        }
+    }
+}
+
+/// How the telling of the app stands.
+struct WebhookView {
+    disabled_at: Option<String>,
+    events: Vec<EventView>,
+}
+
+json::output!(sparse WebhookView { disabled_at, events });
+
+struct EventView {
+    id: String,
+    r#type: &'static str,
+    attempts: u32,
+    delivered_at: Option<String>,
+    next_attempt_seconds: Option<u64>,
+    given_up_at: Option<String>,
+    last_error: Option<String>,
+}
+
+json::output!(sparse EventView { id, r#type, attempts, delivered_at, next_attempt_seconds, given_up_at, last_error });
+
+fn event_view(record: &Record, notice: &Notice, now: Timestamp) -> EventView {
+    let mut view = EventView {
+        id: webhook::id(record, notice),
+        r#type: notice.news.event(),
+        attempts: notice.tries,
+        delivered_at: None,
+        next_attempt_seconds: None,
+        given_up_at: None,
+        last_error: notice.last_error.clone(),
+    };
+    match notice.progress {
+        Progress::Due { at } => view.next_attempt_seconds = Some(whole_seconds(at.after(now))),
+        Progress::Delivered { at } => view.delivered_at = Some(rfc3339(at)),
+        Progress::GivenUp { at } => view.given_up_at = Some(rfc3339(at)),
+    }
+    view
+}
 
 struct ErrorView<'a> {
     r#type: &'a str,
@@ -362,11 +409,7 @@ fn view<'a>(record: &'a Record, said: &'a Said<'a>, now: Timestamp) -> Result<Vi
         _ => None,
     };
     let offer = match record.state {
-        State::Stalled { until, resume_at } => Some(Offer {
-            answer_within_seconds: whole_seconds(until.after(now)),
-            without_answer: "deferred",
-            resumes_at: rfc3339(resume_at),
-        }),
+        State::Stalled { until, resume_at } => Some(Offer::new(until, resume_at, now)),
         _ => None,
     };
     let waiting = record.next_check(now).zip(waiting_reason).map(|(wait, reason)| Waiting {
@@ -380,7 +423,7 @@ fn view<'a>(record: &'a Record, said: &'a Said<'a>, now: Timestamp) -> Result<Vi
         kind: &record.spec.kind,
         priority: record.spec.priority,
         model_requested: &record.spec.model,
-        downgraded: model_used.map(|model| is_downgrade(record, model)),
+        downgraded: model_used.map(|_| record.is_downgraded()),
         downgrade_reason: downgrade,
         model_used,
         attempts: record.attempts,
@@ -393,6 +436,10 @@ fn view<'a>(record: &'a Record, said: &'a Said<'a>, now: Timestamp) -> Result<Vi
         history: record.history.iter().map(history_view).collect(),
         metadata: record.spec.metadata.as_ref(),
         regenerates: record.spec.regenerates.as_ref().map(ToString::to_string),
+        webhook: record.spec.webhook.as_ref().map(|_| WebhookView {
+            disabled_at: record.notices.disabled_at().map(rfc3339),
+            events: record.notices.iter().map(|notice| event_view(record, notice, now)).collect(),
+        }),
         created_at: rfc3339(record.created_at),
         updated_at: rfc3339(record.updated_at),
         deadline_at: rfc3339(record.deadline_at),

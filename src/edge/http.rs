@@ -8,7 +8,7 @@ use futures_util::future::LocalBoxFuture;
 use worker::{Context, Env, Headers, Method, Request, Response, Result};
 
 use super::messages::{self, Place};
-use super::stubs::{Cancellation, Deferral, GateStub, JobStub, MeterStub, ObjectError, Regeneration, Watch};
+use super::stubs::{Cancellation, GateStub, JobStub, MeterStub, ObjectError, Regeneration, Reply, Watch};
 use super::{clock, entropy, listing, log, meter, results, settings, together};
 use crate::api::address::Address;
 use crate::api::auth::{self, Caller};
@@ -74,9 +74,15 @@ async fn route(request: Request, env: &Env, context: &Rc<Context>, request_id: &
         (Route::Upstream, _) => messages::pass_through(request, address, &place).await,
         (Route::Jobs, Method::Get) => listing::list(address, &caller, &config, env).await,
         (Route::Jobs, _) => submit(request, address, &caller, &config, env).await,
-        (Route::Job(None) | Route::Events(None) | Route::Deferral(None) | Route::Regenerate(None), _) => {
-            Err(ApiError::no_such_job())
-        }
+        (
+            Route::Job(None)
+            | Route::Events(None)
+            | Route::Deferral(None)
+            | Route::Regenerate(None)
+            | Route::Webhook(None),
+            _,
+        ) => Err(ApiError::no_such_job()),
+        (Route::Webhook(Some(id)), _) => tell_again(&request, &id, &caller, &config, env).await,
         (Route::Regenerate(Some(id)), _) => regenerate(&request, &id, address, &caller, &config, env).await,
         (Route::Deferral(Some(id)), _) => answer_deferral(request, &id, &caller, &config.policy.messages, env).await,
         (Route::Job(Some(id)), Method::Delete) => {
@@ -162,7 +168,7 @@ async fn submit(mut request: Request, address: Address<'_>, caller: &Caller, con
     let headers = SubmissionHeaders::of(&request);
     let incoming = headers.incoming(client, &body);
     let random = entropy::bits().ok_or_else(|| ApiError::unavailable("no randomness to name the job with", 1))?;
-    let accepted = submission::accept(incoming, config, random, clock::now())?;
+    let accepted = submission::accept(incoming, config, random, clock::now())?.at(address.origin);
     let id = &accepted.record.id;
     let creation = JobStub::new(env, id)
         .create(&accepted.record, accepted.request.as_bytes())
@@ -206,13 +212,31 @@ async fn answer_deferral(mut request: Request, id: &JobId, caller: &Caller, mess
     let question = question(&request, None, messages)?;
     let accept = submission::parse_deferral(&read_body(&mut request).await?)?;
     let answered = JobStub::new(env, id).answer_deferral(caller, accept).await;
+    let message = "this job is not asking whether it may wait; only a job with the status `stalled` does";
+    granted(answered, id, message, &question, messages)
+}
+
+/// Has the last news sent to the job's webhook once more.
+async fn tell_again(request: &Request, id: &JobId, caller: &Caller, config: &Config, env: &Env) -> Answer {
+    submission::check_webhooks(config)?;
+    let question = question(request, None, &config.policy.messages)?;
+    let told = JobStub::new(env, id).tell_again(caller).await;
+    let message = "there is nothing to send: the job has no `webhook`, or nothing has happened yet that it is told of";
+    granted(told, id, message, &question, &config.policy.messages)
+}
+
+/// The status of a job that has done what was wished; a conflict with this message if there was nothing to do.
+fn granted(
+    answered: std::result::Result<Reply, ObjectError>,
+    id: &JobId,
+    void: &str,
+    question: &Question,
+    messages: &Messages,
+) -> Answer {
     match answered.map_err(|error| unavailable(Some(id), &error))? {
-        Deferral::Unknown => Err(ApiError::no_such_job()),
-        Deferral::NotAsked => {
-            let message = "this job is not asking whether it may wait; only a job with the status `stalled` does";
-            Err(ApiError::new(ErrorKind::Conflict, message))
-        }
-        Deferral::Taken(published) => respond_with_status(&published, &question, messages),
+        Reply::Unknown => Err(ApiError::no_such_job()),
+        Reply::Void => Err(ApiError::new(ErrorKind::Conflict, void)),
+        Reply::Taken(published) => respond_with_status(&published, question, messages),
     }
 }
 

@@ -14,7 +14,7 @@ use worker::{Delay, DurableObject, Env, Request, Response, Result, State, durabl
 use super::job_events::Draft;
 use super::job_storage::JobStorage;
 use super::stubs::{
-    AnswerDeferral, Begin, Cancellation, Deferral, IndexStub, Interrupted, Regenerate, Regeneration, Settle,
+    AnswerDeferral, Begin, Cancellation, IndexStub, Interrupted, Regenerate, Regeneration, Reply, Settle,
 };
 use super::{clock, js, log, meter, results, settings, together, wire};
 use crate::api::auth::Caller;
@@ -35,7 +35,7 @@ pub struct JobObject {
 
 pub(super) struct Inner {
     state: State,
-    env: Env,
+    pub(super) env: Env,
     pub(super) storage: JobStorage,
     /// Readers that wait for the next change.
     watchers: RefCell<Vec<oneshot::Sender<()>>>,
@@ -67,7 +67,7 @@ impl DurableObject for JobObject {
     }
 
     async fn alarm(&self) -> Result<Response> {
-        self.inner.do_effects().await;
+        self.inner.clone().do_effects().await;
         meter::flush(&self.inner.env).await;
         Response::empty()
     }
@@ -114,8 +114,9 @@ impl Inner {
                 json(&())?
             }
             "/deferral" => self.answer_deferral(&wire::decode(&body)?)?,
+            "/webhook" => json(&self.tell_again(&wire::decode(&body)?)?)?,
             "/regenerate" => return self.regenerate(wire::decode(&body)?),
-            "/cancel" => return self.cancel(&wire::decode(&body)?).await,
+            "/cancel" => return self.clone().cancel(&wire::decode(&body)?).await,
             "/row" => {
                 let record = self.storage.load()?.filter(|record| !record.is_gone());
                 return json(&record.map(|record| record.row()));
@@ -187,11 +188,11 @@ impl Inner {
 
     fn answer_deferral(&self, answer: &AnswerDeferral) -> Result<Response> {
         if self.storage.load()?.is_none_or(|record| record.is_gone() || !answer.caller.may_see(&record.client)) {
-            return json(&Deferral::Unknown);
+            return json(&Reply::Unknown);
         }
         json(&match self.change(|record| record.answer_deferral(answer.accept, clock::now()))? {
-            DeferralAnswer::Taken => Deferral::Taken(self.publish(&self.storage.load()?.ok_or(NO_JOB)?)?),
-            DeferralAnswer::NotAsked => Deferral::NotAsked,
+            DeferralAnswer::Taken => Reply::Taken(self.publish(&self.storage.load()?.ok_or(NO_JOB)?)?),
+            DeferralAnswer::NotAsked => Reply::Void,
         })
     }
 
@@ -210,7 +211,7 @@ impl Inner {
         Response::from_bytes(wire::frame(&Regeneration::As { record, id }, &request))
     }
 
-    async fn cancel(&self, caller: &Caller) -> Result<Response> {
+    async fn cancel(self: Rc<Self>, caller: &Caller) -> Result<Response> {
         let visible =
             |record: &Record| caller.may_see(&record.client) && (!record.is_gone() || record.is_withdrawing());
         let Some(mut record) = self.storage.load()?.filter(visible) else {
@@ -228,7 +229,7 @@ impl Inner {
             return json(&Cancellation::Cancelled(self.publish(&record)?));
         }
         // What KV still has, a reader still gets: until it has forgotten the job too, the job is not erased.
-        self.do_effects().await;
+        self.clone().do_effects().await;
         json(&match self.storage.load()? {
             Some(record) if record.is_withdrawing() => Cancellation::Withdrawing,
             _ => Cancellation::Erased,
@@ -306,7 +307,7 @@ impl Inner {
         self.set_alarm().await;
         let inner = self.clone();
         self.state.wait_until(async move {
-            inner.do_effects().await;
+            inner.clone().do_effects().await;
             meter::flush(&inner.env).await;
         });
     }
@@ -340,7 +341,7 @@ impl Inner {
     }
 
     /// Does what is due. Each effect may be done twice without harm.
-    async fn do_effects(&self) {
+    pub(super) async fn do_effects(self: Rc<Self>) {
         if let Ok(config) = settings::load(&self.env) {
             let timing = config.policy.timing();
             let due = self.storage.load().and_then(|record| match record {
@@ -354,7 +355,7 @@ impl Inner {
                     // Side by side: an index that hangs keeps nothing else waiting.
                     let doing = effects
                         .into_iter()
-                        .map(|effect| -> LocalBoxFuture<'_, ()> { Box::pin(self.do_effect(effect)) });
+                        .map(|effect| -> LocalBoxFuture<'_, ()> { Box::pin(self.clone().do_effect(effect)) });
                     together::all(doing.collect()).await;
                 }
                 Err(error) => self.trouble("job_object", &error.to_string()),
@@ -363,7 +364,7 @@ impl Inner {
         self.set_alarm().await;
     }
 
-    async fn do_effect(&self, effect: Effect) {
+    async fn do_effect(self: Rc<Self>, effect: Effect) {
         let done = match effect {
             Effect::Announce { priority, envelope, delay_seconds } => {
                 let turn = envelope.turn;
@@ -374,6 +375,11 @@ impl Inner {
             Effect::Publish { ttl_seconds } => self.write_to_kv(ttl_seconds).await,
             Effect::Withdraw => self.delete_from_kv().await,
             Effect::List { client, row } => self.tell_index(&client, &row).await,
+            Effect::Notify { numbers } => {
+                // A receiver may take its time; the alarm has other things to do.
+                self.state.wait_until(self.clone().notify(numbers));
+                Ok(())
+            }
             Effect::Erase => self.erase().await,
         };
         if let Err(error) = done {
@@ -381,7 +387,7 @@ impl Inner {
         }
     }
 
-    fn trouble(&self, part: &str, message: &str) {
+    pub(super) fn trouble(&self, part: &str, message: &str) {
         let job = self.storage.load().ok().flatten().map(|record| record.id.to_string());
         log::trouble(job.as_deref(), part, message);
     }

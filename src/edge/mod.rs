@@ -32,4 +32,5 @@ mod stubs;
 mod together;
 mod upstream;
 mod views;
+mod webhook;
 mod wire;

@@ -104,19 +104,19 @@ pub(super) struct AnswerDeferral {
 
 json::object!(AnswerDeferral { caller, accept });
 
-/// A Job object's answer to that.
-pub(super) enum Deferral {
+/// A Job object's answer to a caller that wants something of its job.
+pub(super) enum Reply {
     /// There is no such job for this caller.
     Unknown,
-    /// It is not asked, or not any more.
-    NotAsked,
-    /// It is done as the user says.
+    /// There is nothing to be done about it: it is not asking, or has nothing to tell.
+    Void,
+    /// It is done.
     Taken(Published),
 }
 
-json::choice!(Deferral {
+json::choice!(Reply {
     "unknown" => Unknown,
-    "not_asked" => NotAsked,
+    "void" => Void,
     "taken" => Taken(published),
 });
 
@@ -186,8 +186,13 @@ impl<'a> JobStub<'a> {
         self.ask("peek", Vec::new()).await
     }
 
-    pub(super) async fn answer_deferral(&self, caller: &Caller, accept: bool) -> Result<Deferral, ObjectError> {
+    pub(super) async fn answer_deferral(&self, caller: &Caller, accept: bool) -> Result<Reply, ObjectError> {
         self.ask("deferral", json::write(&AnswerDeferral { caller: caller.clone(), accept }).into_bytes()).await
+    }
+
+    /// Has the job's webhook told once more.
+    pub(super) async fn tell_again(&self, caller: &Caller) -> Result<Reply, ObjectError> {
+        self.ask("webhook", json::write(caller).into_bytes()).await
     }
 
     /// What it takes to have the job done again as `id`, and its request.

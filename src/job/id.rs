@@ -39,10 +39,17 @@ impl JobId {
 /// # Errors
 /// If the secret cannot be a key, which HMAC rules out; passed on rather than assumed.
 pub fn mac(secret: &[u8], parts: &[&[u8]]) -> Result<u128, hmac::digest::InvalidLength> {
+    Ok(digest(secret, parts)?.iter().take(16).fold(0, |bits, byte| (bits << 8) | u128::from(*byte)))
+}
+
+/// The HMAC-SHA-256 of `parts`, one after the other.
+///
+/// # Errors
+/// As for [`mac`].
+pub fn digest(secret: &[u8], parts: &[&[u8]]) -> Result<[u8; 32], hmac::digest::InvalidLength> {
     let mut mac = Hmac::<Sha256>::new_from_slice(secret)?;
     parts.iter().for_each(|part| mac.update(part));
-    let digest = mac.finalize().into_bytes();
-    Ok(digest.iter().take(16).fold(0, |bits, byte| (bits << 8) | u128::from(*byte)))
+    Ok(mac.finalize().into_bytes().into())
 }
 
 impl fmt::Display for JobId {

@@ -1,6 +1,7 @@
 //! A job's row in its client's index: what a list of jobs needs, so that it need not ask every job that ever was.
 //!
-//! A row is told when the job is created, when a deferral moves its end, when it is over and when it is erased; what happens
+//! A row is told when the job is created, when a deferral moves its end, when its webhook is given up, when it is over and when it is
+//! erased; what happens
 //! in between stays in the job, which is asked for it when somebody lists it. Writing every status into the index as well
 //! would put one object behind all jobs of a client, to know a little earlier what is only known for certain here.
 //!
@@ -12,6 +13,7 @@
 use std::time::Duration;
 
 use super::id::JobId;
+use super::notice::Unheard;
 use super::record::Record;
 use super::schedule::{Effect, put_off};
 use super::state::State;
@@ -35,9 +37,11 @@ pub struct Row {
     pub created_at: Timestamp,
     /// When it ended; while it is open, when it will have ended at the latest. The row is kept for the retention after that.
     pub ends_at: Timestamp,
+    /// What its app has not been told.
+    pub unheard: Option<Unheard>,
 }
 
-json::object!(Row { id, version, standing, status, kind, created_at, ends_at });
+json::object!(Row { id, version, standing, status, kind, created_at, ends_at, unheard });
 
 /// A job's status, as far as an index can know it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,6 +136,7 @@ impl Record {
             kind: kind.to_owned(),
             created_at: self.created_at,
             ends_at: self.finished_at.unwrap_or(self.deadline_at + OVERTIME),
+            unheard: self.notices.unheard(),
         }
     }
 

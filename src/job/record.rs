@@ -13,6 +13,7 @@ use super::draft::Discarded;
 use super::history::{self, Entry};
 use super::id::JobId;
 use super::listing::Listing;
+use super::notice::Notices;
 use super::schedule::{Announcement, Publication, Timing};
 use super::settlement::{Ending, Hold, Settlement, Then};
 use super::spec::Spec;
@@ -83,6 +84,8 @@ pub struct Record {
     last_token: Token,
     pub(super) publication: Publication,
     pub(super) listing: Listing,
+    /// What its app is told.
+    pub notices: Notices,
 }
 
 json::object!(Record {
@@ -116,7 +119,8 @@ json::object!(Record {
     lease,
     last_token,
     publication,
-    listing = Listing::default()
+    listing = Listing::default(),
+    notices = Notices::default()
 });
 
 /// Proof of a claim; a later claim makes it void.
@@ -335,6 +339,7 @@ impl Record {
             last_token: Token(0),
             publication: Publication::Nothing,
             listing: Listing::default().news(now),
+            notices: Notices::default(),
         }
     }
 
@@ -534,6 +539,7 @@ impl Record {
         }
         self.publication = self.publication.withdraw(now);
         self.listing = self.listing.news(now);
+        self.forget_notices();
     }
 
     /// Whether what is kept of its answer is only a part of one.
@@ -629,6 +635,7 @@ impl Record {
     pub(super) fn enter(&mut self, state: State, now: Timestamp) {
         self.state = state;
         self.changed(now);
+        self.note(now);
     }
 
     /// A watcher sees something new.

@@ -1,9 +1,10 @@
 //! What has to happen for a job next, and when: the Job object's alarm, as data.
 //!
-//! The alarm is watchdog (a turn whose message does not come is sent again), outbox (messages, the published result and the
-//! index' row, until they are taken) and undertaker (everything is deleted when the retention is over). [`Record::tick`] is
-//! asked after every event and by the alarm; whatever it answers may be done twice without harm, and is asked for again until
-//! [`Record::announced`], [`Record::published`], [`Record::withdrawn`] or [`Record::listed`] says that it worked.
+//! The alarm is watchdog (a turn whose message does not come is sent again), outbox (messages, the published result, the
+//! index' row and the app's notices, until they are taken) and undertaker (everything is deleted when the retention is over).
+//! [`Record::tick`] is asked after every event and by the alarm; whatever it answers may be done twice without harm, and is
+//! asked for again until [`Record::announced`], [`Record::published`], [`Record::withdrawn`], [`Record::listed`] or
+//! [`Record::told`] says that it worked.
 //!
 //! The object sends its own messages, instead of the consumer that settled: a settlement and the sending of the next turn
 //! are then one step that cannot be torn (docs/adr/0002).
@@ -12,6 +13,7 @@ use std::time::Duration;
 
 use super::envelope::Envelope;
 use super::listing::Row;
+use super::notice::Patience;
 use super::record::Record;
 use super::state::State;
 use crate::json;
@@ -27,6 +29,8 @@ pub struct Timing {
     pub watchdog: Duration,
     /// How long a finished job is kept.
     pub retention: Duration,
+    /// How webhooks are sent.
+    pub webhooks: Patience,
 }
 
 /// Something for the edge to do.
@@ -54,6 +58,11 @@ pub enum Effect {
         client: String,
         /// The job's row in it.
         row: Row,
+    },
+    /// Send these notices to the job's webhook, in this order, then call [`Record::told`] for each.
+    Notify {
+        /// Their numbers.
+        numbers: Vec<u32>,
     },
     /// Delete everything that is stored for this job.
     Erase,
@@ -122,6 +131,7 @@ impl Record {
         // The row of a job whose retention is over ends by itself.
         if effects != [Effect::Erase] {
             effects.extend(self.tick_listing(now));
+            effects.extend(self.tick_notices(now, timing));
         }
         effects
     }
@@ -178,7 +188,8 @@ impl Record {
             return vec![Effect::Erase];
         }
         match self.publication {
-            Publication::Due { at, failures } if at <= now => {
+            // KV is written once: it waits until the status has nothing more to say of the webhook.
+            Publication::Due { at, failures } if at <= now && !self.notices.is_pending() => {
                 self.publication = Publication::Due { at: now + put_off(failures), failures: failures + 1 };
                 let ttl_seconds = millis(over_at.after(now)).div_ceil(1000).max(MIN_KV_TTL_SECONDS);
                 vec![Effect::Publish { ttl_seconds }]
@@ -203,8 +214,15 @@ impl Record {
     pub fn published(&mut self, now: Timestamp) {
         if self.erased {
             self.publication = Publication::Withdrawing { at: now, failures: 0 };
-        } else if matches!(self.publication, Publication::Due { .. }) {
+        } else if matches!(self.publication, Publication::Due { .. }) && !self.notices.is_pending() {
             self.publication = Publication::Published;
+        }
+    }
+
+    /// What KV has is not how the job stands any more.
+    pub(super) fn republish(&mut self, now: Timestamp) {
+        if self.publication == Publication::Published {
+            self.publication = Publication::due(now);
         }
     }
 
@@ -225,13 +243,14 @@ impl Record {
     #[must_use]
     pub fn next_alarm(&self, timing: &Timing) -> Timestamp {
         let job = self.job_alarm(timing);
-        self.listing.due_at().map_or(job, |listing| listing.min(job))
+        [self.listing.due_at(), self.notices.due_at()].into_iter().flatten().fold(job, Timestamp::min)
     }
 
     fn job_alarm(&self, timing: &Timing) -> Timestamp {
         if let Some(finished_at) = self.finished_at {
             let over_at = finished_at + timing.retention;
             return match self.publication {
+                Publication::Due { .. } if self.notices.is_pending() => over_at,
                 Publication::Due { at, .. } | Publication::Withdrawing { at, .. } => over_at.min(at),
                 Publication::Published | Publication::Nothing => over_at,
             };

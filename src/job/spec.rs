@@ -30,6 +30,8 @@ pub struct Spec {
     pub when_interrupted: WhenInterrupted,
     /// Where the app wants to be told.
     pub webhook: Option<String>,
+    /// Where the app submitted it, for what it is told there: scheme, host and port.
+    pub origin: Option<String>,
     /// The app's own data, returned as it came.
     pub metadata: Option<json::Text>,
     /// The language of the job's messages, a BCP 47 tag.
@@ -46,7 +48,7 @@ pub struct Spec {
     pub regenerates: Option<JobId>,
 }
 
-json::object!(Spec { kind, priority, model, betas, version, preset, deadline_seconds, when_exhausted, when_interrupted = WhenInterrupted::default(), webhook, metadata, locale, demands = Demands::default(), first_choice_only = false, fallback_allowed = false, handed_over = false, regenerates });
+json::object!(Spec { kind, priority, model, betas, version, preset, deadline_seconds, when_exhausted, when_interrupted = WhenInterrupted::default(), webhook, origin, metadata, locale, demands = Demands::default(), first_choice_only = false, fallback_allowed = false, handed_over = false, regenerates });
 
 /// What happens if the upstream breaks after somebody saw part of the answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

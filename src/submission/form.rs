@@ -49,7 +49,11 @@ impl Submission {
         if deadline.is_some_and(|seconds| !(MIN_DEADLINE_SECONDS..=MAX_DEADLINE_SECONDS).contains(&seconds)) {
             form.problem("deadline_seconds", format!("must be {deadline_range}"));
         }
-        let webhook = form.checked("webhook", "an https:// address of at most 2,048 characters", is_webhook);
+        let webhook = form.checked(
+            "webhook",
+            "an https:// address of at most 2,048 characters, without user and password",
+            is_webhook,
+        );
         let locale = form.checked("locale", "a BCP 47 language tag, such as \"en\" or \"zh-CN\"", language::is_tag);
         let metadata = metadata(&mut form);
         let request = request(&mut form);
@@ -74,6 +78,7 @@ impl Submission {
                     when_exhausted,
                     when_interrupted,
                     webhook,
+                    origin: None,
                     metadata,
                     locale,
                     demands: request.demands.clone(),
@@ -146,6 +151,7 @@ fn of_wish(wish: &Wish, model: Option<&str>, demands: Demands, config: &Config) 
         when_exhausted: None,
         when_interrupted: WhenInterrupted::default(),
         webhook: None,
+        origin: None,
         metadata: None,
         locale: None,
         demands,
@@ -193,11 +199,11 @@ fn request(form: &mut Form<'_>) -> Option<MessagesRequest> {
 }
 
 fn is_webhook(address: &str) -> bool {
-    let is_address =
-        |scheme: &str| address.strip_prefix(scheme).is_some_and(|rest| !rest.is_empty() && !rest.starts_with('/'));
+    let authority = |scheme: &str| address.strip_prefix(scheme).and_then(|rest| rest.split(['/', '?', '#']).next());
+    // A password in an address is dropped by whoever sends to it, and the receiver would refuse every try.
+    let is_remote = authority("https://").is_some_and(|host| !host.is_empty() && !host.contains('@'));
     // Without TLS only to this very machine, for trying things out: the whole host has to be one of these.
-    let is_local = address.strip_prefix("http://").is_some_and(|rest| {
-        let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let is_local = authority("http://").is_some_and(|authority| {
         let is_port = |port: &str| port.parse::<u16>().is_ok();
         ["localhost", "127.0.0.1", "[::1]"].iter().any(|host| {
             authority
@@ -205,9 +211,7 @@ fn is_webhook(address: &str) -> bool {
                 .is_some_and(|port| port.is_empty() || port.strip_prefix(':').is_some_and(is_port))
         })
     });
-    address.len() <= 2_048
-        && address.bytes().all(|byte| byte.is_ascii_graphic())
-        && (is_address("https://") || is_local)
+    address.len() <= 2_048 && address.bytes().all(|byte| byte.is_ascii_graphic()) && (is_remote || is_local)
 }
 
 const FIELDS: [&str; 10] = [

@@ -68,6 +68,16 @@ pub struct Accepted {
     pub mended: Option<String>,
 }
 
+impl Accepted {
+    /// Submitted at this deployment's `origin`: what the app is told by its webhook leads back there.
+    #[must_use]
+    pub fn at(mut self, origin: &str) -> Self {
+        let spec = &mut self.record.spec;
+        spec.origin = spec.webhook.as_ref().map(|_| origin.to_owned());
+        self
+    }
+}
+
 /// The Job object's answer to a creation.
 #[derive(Debug)]
 pub struct Creation {
@@ -122,10 +132,25 @@ pub fn accept(incoming: Incoming<'_>, config: &Config, random: u128, now: Timest
         Some(key) => keyed_id(incoming.client, key, config)?,
     };
     let Submission { mut spec, request } = Submission::parse(incoming.body, incoming.betas, incoming.version, config)?;
+    if spec.webhook.is_some() {
+        check_webhooks(config)?;
+    }
     let (request, mended) = mend(request.body_rest, &mut spec, "request.")?;
     let fingerprint = fingerprint(&incoming);
     let record = Record::new(id, incoming.client.to_owned(), spec, fingerprint, now);
     Ok(Accepted { record, request, mended })
+}
+
+/// Refuses webhooks where there is nothing to sign them with: one that nobody can verify is one that nobody should act on.
+///
+/// # Errors
+/// 503, naming the secret.
+pub fn check_webhooks(config: &Config) -> Result<(), ApiError> {
+    if config.webhook_secrets.is_empty() {
+        let not_set = "webhooks are signed with the secret WEBHOOK_SECRET, which this deployment does not have yet";
+        return Err(ApiError::new(ErrorKind::Unavailable, not_set));
+    }
+    Ok(())
 }
 
 /// Checks a call of the synchronous path, and makes it into the record of the job that it becomes if it is handed over. If its body

@@ -179,6 +179,23 @@ pub enum Event<'a> {
         /// Whether it only keeps what is left of a call that broke off; `sync_call` has told of that.
         kept: bool,
     },
+    /// The app was told something by its webhook, or was not.
+    WebhookSent {
+        /// The job.
+        job: &'a str,
+        /// Whose it is.
+        client: &'a str,
+        /// The event's type.
+        news: &'a str,
+        /// Its how manieth try this was.
+        attempt: u32,
+        /// `delivered`, `again`, `given_up`, `disabled`, or `void` if the job was taken back meanwhile.
+        then: &'a str,
+        /// Why it failed.
+        error: Option<&'a str>,
+        /// Until the next try.
+        wait_ms: Option<u64>,
+    },
     /// A call that somebody waited for is over, or has become a job: one line each.
     SyncCall {
         /// The job that it has become, or in which a part of its answer is kept.
@@ -312,6 +329,7 @@ events! {
     "job_finished" => JobFinished {
         job, status, reason, attempts, calls, age_ms, handed_over, kind, priority, model, model_used, downgraded, exposed, kept
     },
+    "webhook_sent" => WebhookSent { job, client, news, attempt, then, error, wait_ms },
     "sync_call" => SyncCall { job, client, kind, priority, model, model_used, ended, cause, exposed, calls, age_ms },
     "call_abandoned" => CallAbandoned { job, reason, model, kind, priority, duration_ms },
     "settlement_discarded" => SettlementDiscarded { job },

@@ -46,6 +46,8 @@ pub enum Metric {
     GateTransitions,
     /// Orders of the operator.
     Overrides,
+    /// Tries to tell apps.
+    Webhooks,
     /// Messages that were no job's.
     MessagesDiscarded,
     /// Things of ours that did not answer or refused.
@@ -82,7 +84,7 @@ pub const BOUNDS: [u64; 16] = [
 
 impl Metric {
     /// All of them.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::JobsSubmitted,
         Self::JobsFinished,
         Self::JobsFirstTry,
@@ -100,6 +102,7 @@ impl Metric {
         Self::Exhausted,
         Self::GateTransitions,
         Self::Overrides,
+        Self::Webhooks,
         Self::MessagesDiscarded,
         Self::Troubles,
     ];
@@ -193,6 +196,12 @@ impl Metric {
             Self::Overrides => {
                 ("spillway_overrides_total", Counter, &["model", "state"], "Gates that the operator has forced.")
             }
+            Self::Webhooks => (
+                "spillway_webhooks_total",
+                Counter,
+                &["client", "news", "then"],
+                "Tries to tell an app something by its webhook, and what followed: delivered, again, given_up, disabled, or void.",
+            ),
             Self::MessagesDiscarded => (
                 "spillway_messages_discarded_total",
                 Counter,
@@ -317,6 +326,7 @@ impl Counts {
                 self.add(Metric::GateTransitions, &[model, from.name(), to.name()]);
             }
             Event::GateOverridden { model, state, .. } => self.add(Metric::Overrides, &[model, state]),
+            Event::WebhookSent { client, news, then, .. } => self.add(Metric::Webhooks, &[client, news, then]),
             Event::MessageDiscarded { queue, .. } => self.add(Metric::MessagesDiscarded, &[queue]),
             // What the meter itself does not take would be told to it again and again.
             Event::Trouble { part, .. } if part != "meter" => self.add(Metric::Troubles, &[part]),

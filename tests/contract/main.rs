@@ -10,6 +10,7 @@ mod policy;
 mod receipts;
 mod statuses;
 mod submissions;
+mod webhooks;
 
 use spillway::config::Config;
 
@@ -28,6 +29,7 @@ fn default(name: &str) -> Option<&'static str> {
     match name {
         "CLIENT_KEYS" => Some("app:secret"),
         "SIGNING_SECRET" => Some("signing"),
+        "WEBHOOK_SECRET" => Some("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"),
         _ => None,
     }
 }

@@ -5,10 +5,13 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use spillway::api::status::{Published, Question, etag, wording, wording_changes_in};
 use spillway::claude::response::Message;
+use spillway::job::notice::Patience;
 use spillway::job::settlement::FailedCall;
 use spillway::job::{Broken, Claim, Effect, Ending, FailReason, Hold, JobId, Record, Settlement, Then, Timing, Token};
 use spillway::policy::answer::HoldReason;
+use spillway::policy::backoff::Jitter;
 use spillway::policy::cause::Cause;
+use spillway::policy::settings::Backoff;
 use spillway::policy::time::Timestamp;
 use spillway::policy::wording::{LONG_WAIT, Messages};
 
@@ -18,6 +21,11 @@ const TIMING: Timing = Timing {
     lease: Duration::from_secs(120),
     watchdog: Duration::from_secs(600),
     retention: Duration::from_secs(86_400),
+    webhooks: Patience {
+        answer: Duration::from_secs(15),
+        give_up: Duration::from_secs(86_400),
+        backoff: Backoff { base_ms: 5_000, cap_ms: 7_200_000, jitter: Jitter::Equal },
+    },
 };
 
 fn at(seconds: u64) -> Timestamp {

@@ -31,7 +31,7 @@ const FIELDS: &str =
 const KINDS: &str =
     "classification, code_generation, default, long_form_writing, short_summary, structured_extract, tagging";
 const DEADLINE: &str = "deadline_seconds: must be a whole number of seconds from 30 to 604800";
-const WEBHOOK: &str = "webhook: must be an https:// address of at most 2,048 characters";
+const WEBHOOK: &str = "webhook: must be an https:// address of at most 2,048 characters, without user and password";
 const LOCALE: &str = r#"locale: must be a BCP 47 language tag, such as "en" or "zh-CN""#;
 const METADATA: &str = "metadata: must be an object of at most 4096 bytes";
 
@@ -67,6 +67,8 @@ fn each_fault_has_its_place_and_says_what_is_allowed() {
         (with(r#""webhook":"https://exa mple.com""#), WEBHOOK),
         (with(r#""webhook":"http://localhost.example.com/""#), WEBHOOK),
         (with(r#""webhook":"http://127.0.0.1@example.com/""#), WEBHOOK),
+        (with(r#""webhook":"https://app:password@example.com/""#), WEBHOOK),
+        (with(r#""webhook":"https://?x""#), WEBHOOK),
         (with(r#""webhook":7"#), WEBHOOK),
         (with(r#""locale":"en_US""#), LOCALE),
         (with(r#""locale":"""#), LOCALE),

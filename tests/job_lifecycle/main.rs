@@ -10,6 +10,7 @@ mod deferral;
 mod drafts;
 mod listing;
 mod never_lost;
+mod webhooks;
 mod world;
 
 use std::time::Duration;

@@ -6,11 +6,14 @@ use std::time::Duration;
 use proptest::prelude::*;
 use serde_json::Value;
 use spillway::api::status::Published;
+use spillway::job::notice::Patience;
 use spillway::job::settlement::FailedCall;
 use spillway::job::{Effect, Ending, FailReason, Hold, JobId, Record, Row, Settlement, Spec, Then, Timing, Token};
 use spillway::policy::answer::HoldReason;
+use spillway::policy::backoff::Jitter;
 use spillway::policy::cause::Cause;
 use spillway::policy::priority::Priority;
+use spillway::policy::settings::Backoff;
 use spillway::policy::time::Timestamp;
 use spillway::policy::wording::Messages;
 
@@ -85,6 +88,11 @@ pub(crate) const TIMING: Timing = Timing {
     lease: Duration::from_secs(120),
     watchdog: Duration::from_secs(600),
     retention: Duration::from_secs(86_400),
+    webhooks: Patience {
+        answer: Duration::from_secs(15),
+        give_up: Duration::from_secs(86_400),
+        backoff: Backoff { base_ms: 5_000, cap_ms: 7_200_000, jitter: Jitter::Equal },
+    },
 };
 
 pub(crate) fn spec(deadline_seconds: u64) -> Spec {
@@ -214,7 +222,8 @@ impl World {
             Effect::Publish { .. } => self.record.published(self.now),
             Effect::Withdraw => self.record.withdrawn(),
             Effect::List { row, .. } => self.record.listed(row.version),
-            Effect::Erase => {}
+            // What a receiver does is `webhooks`' concern.
+            Effect::Notify { .. } | Effect::Erase => {}
         }
     }
 

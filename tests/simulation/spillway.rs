@@ -221,7 +221,7 @@ impl Deployment {
                 Effect::Publish { .. } => record.published(now),
                 Effect::Withdraw => record.withdrawn(),
                 Effect::List { row, .. } => record.listed(row.version),
-                Effect::Erase => {}
+                Effect::Notify { .. } | Effect::Erase => {}
             }
         }
         if record.state.is_terminal() {
