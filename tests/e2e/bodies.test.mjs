@@ -246,7 +246,8 @@ test("what is optional may be null, and every other field may be there", async (
     when_exhausted: "defer",
     preset: "offline",
     when_interrupted: "fail",
-    webhook: "https://example.com/hook",
+    // Nobody listens there.
+    webhook: "http://127.0.0.1:9/hook",
     locale: "zh-CN",
     metadata: null,
   };

@@ -37,11 +37,15 @@ export const KEYS = { app: "key-of-app", "app's next": "next-key-of-app", web: "
 
 export const MODEL = "claude-sonnet-5-5";
 
+/** What webhooks are signed with. */
+export const WEBHOOK_SECRET = "whsec_c2VjcmV0LW9mLXdlYmhvb2tzLWluLXRlc3Rz";
+
 const SECRETS = {
   ANTHROPIC_API_KEY: "key-of-anthropic",
   CLIENT_KEYS: `app:${KEYS.app}, web:${KEYS.web}, app:${KEYS["app's next"]}`,
   ADMIN_KEY: KEYS.operator,
   SIGNING_SECRET: "secret-of-signing",
+  WEBHOOK_SECRET,
 };
 
 /**
@@ -120,7 +124,7 @@ class Spillway {
   static async start(run, { policy = {}, vars = {}, script = {}, stateDir, port, wrapEntry, calls = false } = {}) {
     const spillway = new Spillway();
     spillway.fake = await startFakeClaude({ script });
-    spillway.secrets = [...Object.values(KEYS), SECRETS.ANTHROPIC_API_KEY, SECRETS.SIGNING_SECRET];
+    spillway.secrets = [...Object.values(KEYS), SECRETS.ANTHROPIC_API_KEY, SECRETS.SIGNING_SECRET, WEBHOOK_SECRET];
     spillway.#run = run;
     spillway.#hasCalls = calls;
     spillway.#options = {

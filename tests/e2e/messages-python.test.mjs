@@ -3,31 +3,16 @@
  * Python to make one with, these tests are skipped and say so.
  */
 import assert from "node:assert/strict";
-import { execFile, spawnSync } from "node:child_process";
-import { existsSync } from "node:fs";
-import { join } from "node:path";
+import { execFile } from "node:child_process";
 import { after, describe, test } from "node:test";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 import { KEYS, MARK, start } from "./harness.mjs";
+import { environment } from "./python.mjs";
 
 const SDK = "anthropic==2.14.0";
-const environment = fileURLToPath(new URL(`../../.state/python-${SDK.replace("==", "-")}`, import.meta.url));
-const python = join(environment, "bin", "python");
+const { python, missing } = environment(SDK, "anthropic");
 const script = fileURLToPath(new URL("./sdk.py", import.meta.url));
-
-/** Why there is no environment, or null. */
-function prepare() {
-  const run = (command, ...args) => spawnSync(command, args, { encoding: "utf8", timeout: 240_000 });
-  const works = () => existsSync(python) && run(python, "-c", "import anthropic").status === 0;
-  if (works()) return null;
-  const made = run("python3", "-m", "venv", "--clear", environment);
-  if (made.status !== 0) return `python3 makes no environment: ${made.error?.message ?? made.stderr.trim()}`;
-  run(python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", SDK);
-  return works() ? null : `${SDK} cannot be installed`;
-}
-
-const missing = prepare();
 
 describe("the Python SDK", { concurrency: true, skip: missing ?? false }, async () => {
   const twice = (marker) =>
