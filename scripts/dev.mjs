@@ -17,7 +17,8 @@ Runs the Worker on workerd until you stop it, and says when it is ready. It take
   CLIENT_KEYS        who may submit jobs: name:key pairs, comma-separated
   ADMIN_KEY          the operator's key
   POLICY             JSON; see the README
-  ANTHROPIC_BASE_URL, PRIMARY_MODEL, FALLBACK_MODEL, SIGNING_SECRET, WEBHOOK_SECRET, SLACK_WEBHOOK_URL
+  WEBHOOK_SECRET     whsec_ and base64; without it, submissions that name a webhook are refused
+  ANTHROPIC_BASE_URL, PRIMARY_MODEL, FALLBACK_MODEL, SIGNING_SECRET, SLACK_WEBHOOK_URL
 `;
 
 await main(async () => {

@@ -23,7 +23,7 @@ Creates the queues, the KV namespace and the secrets of the account that wrangle
 What exists is kept; running it again is safe.
 
   --dry-run        says what it would do, and changes nothing
-  --generate       makes CLIENT_KEYS and ADMIN_KEY without asking
+  --generate       makes CLIENT_KEYS, ADMIN_KEY and WEBHOOK_SECRET without asking
   --rotate NAME    replaces a secret that is set; may be given several times
   --help           this
 
@@ -72,9 +72,10 @@ export const SECRETS = [
   },
   {
     name: "WEBHOOK_SECRET",
-    about: "signs webhooks; optional",
-    question: "Secret for signing webhooks (Enter leaves it out):",
-    shape: /^\S+$/,
+    about: "signs webhooks: whsec_ and base64; two, comma-separated, in a rotation",
+    question: "Secret for signing webhooks, whsec_ and base64 (Enter makes one):",
+    make: () => `whsec_${randomBytes(32).toString("base64")}`,
+    shape: /^(whsec_)?[A-Za-z0-9+/]{22,}={0,2}([\s,]+(whsec_)?[A-Za-z0-9+/]{22,}={0,2})*$/,
   },
   {
     name: "SLACK_WEBHOOK_URL",

@@ -13,7 +13,13 @@ const QUEUES = ["spillway-dead", "spillway-high", "spillway-low", "spillway-medi
 const complete = () => ({
   queues: QUEUES,
   namespaces: [{ id: "n1", title: "spillway-results" }],
-  secrets: { ANTHROPIC_API_KEY: "sk-old", CLIENT_KEYS: "app:old", ADMIN_KEY: "old", SIGNING_SECRET: "old" },
+  secrets: {
+    ANTHROPIC_API_KEY: "sk-old",
+    CLIENT_KEYS: "app:old",
+    ADMIN_KEY: "old",
+    SIGNING_SECRET: "old",
+    WEBHOOK_SECRET: "old",
+  },
 });
 
 const changes = ({ calls }) => calls.filter(({ args }) => /create|bulk|put|deploy/.test(args.join(" ")));
@@ -28,9 +34,10 @@ test("an empty account gets the queues, the namespace and the secrets, from answ
     namespaces.map(({ title }) => title),
     ["spillway-results"],
   );
-  const { SIGNING_SECRET: signing, ...rest } = secrets;
+  const { SIGNING_SECRET: signing, WEBHOOK_SECRET: webhooks, ...rest } = secrets;
   assert.deepEqual(rest, { ANTHROPIC_API_KEY: "sk-ant-1", CLIENT_KEYS: "shop:k1,site:k2", ADMIN_KEY: "operator" });
   assert.match(signing, /^[0-9a-f]{64}$/);
+  assert.match(webhooks, /^whsec_[A-Za-z0-9+/]{43}=$/);
 });
 
 test("a second run finds everything there and changes nothing", async (t) => {
@@ -64,13 +71,14 @@ test("keys that are made are random, shown once, and never an argument", async (
     assert.equal(code, 0, output);
     const { secrets, calls } = cloud.state();
     assert.match(secrets.CLIENT_KEYS, /^app:[\w-]{32}$/);
-    for (const name of ["CLIENT_KEYS", "ADMIN_KEY"]) assert.equal(output.split(secrets[name]).length, 2, name);
+    for (const name of ["CLIENT_KEYS", "ADMIN_KEY", "WEBHOOK_SECRET"])
+      assert.equal(output.split(secrets[name]).length, 2, name);
     assert.ok(!output.includes("sk-ant-1"));
     assert.ok(!output.includes(secrets.SIGNING_SECRET));
     for (const value of Object.values(secrets)) assert.ok(!calls.some(({ args }) => args.join(" ").includes(value)));
-    made.push(secrets.CLIENT_KEYS, secrets.ADMIN_KEY, secrets.SIGNING_SECRET);
+    made.push(secrets.CLIENT_KEYS, secrets.ADMIN_KEY, secrets.SIGNING_SECRET, secrets.WEBHOOK_SECRET);
   }
-  assert.equal(new Set(made).size, 6);
+  assert.equal(new Set(made).size, 8);
 });
 
 test("--rotate replaces the secret it names and no other", async (t) => {
@@ -100,6 +108,10 @@ for (const [rule, { args = [], answers = "", env = {}, initial = {}, says }] of 
   "client keys without a name are refused": {
     env: { ANTHROPIC_API_KEY: "sk", CLIENT_KEYS: "just-a-key" },
     says: /CLIENT_KEYS has not the form.*name:key.*nothing was changed/,
+  },
+  "a webhook secret that is none is refused": {
+    env: { ANTHROPIC_API_KEY: "sk", CLIENT_KEYS: "app:k", WEBHOOK_SECRET: "whsec_hunter2" },
+    says: /WEBHOOK_SECRET has not the form.*whsec_.*nothing was changed/,
   },
   "an unknown secret to rotate is refused": {
     args: ["--rotate", "PASSWORD"],
