@@ -183,6 +183,8 @@ export interface Submission {
   preset?: "realtime" | "batch" | "offline";
   metadata?: Record<string, unknown>;
   locale?: string;
+  /** Where to be told how the job goes on, by Standard Webhooks. */
+  webhook?: string;
   when_exhausted?: "ask" | "defer" | "fail";
   when_interrupted?: "restart" | "fail";
 }
@@ -242,9 +244,21 @@ interface JobFields {
   metadata?: Record<string, unknown>;
   /** The job that this one does again. */
   regenerates?: string;
+  /** How the telling of its webhook stands. */
+  webhook?: { disabled_at?: string; events: WebhookEvent[] };
   created_at: string;
   updated_at: string;
   deadline_at: string;
+}
+
+export interface WebhookEvent {
+  id: string;
+  type: Open<"job.done" | "job.downgraded" | "job.failed" | "job.stalled">;
+  attempts: number;
+  delivered_at?: string;
+  next_attempt_seconds?: number;
+  given_up_at?: string;
+  last_error?: string;
 }
 
 export interface UnfinishedJob extends JobFields {
@@ -323,6 +337,8 @@ export interface JobSummary {
   kind: string;
   created_at: string;
   finished_at?: string;
+  /** What its webhook was not told, and will not be by itself. */
+  webhook?: "given_up" | "disabled";
   status_url: string;
   /** The job did not answer just now, and may be further than this. */
   unconfirmed?: true;
