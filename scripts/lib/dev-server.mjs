@@ -97,6 +97,7 @@ export async function main() {
     const list = problems.map(({ key, message }) => `  ${key}: ${message}\n`).join("");
     process.stderr.write(`The configuration is broken, and every route answers 503 until it is mended:\n${list}`);
   }
+  process.stderr.write(`The page is at ${worker.url}/\n`);
   process.stdout.write(`Spillway is ready on ${worker.url}\n`);
   await stopped;
   await worker.stop();

@@ -14,6 +14,9 @@ export const root = resolve(dirname(fileURLToPath(import.meta.url)), "../..");
 /** Build output of the Worker; `main` of wrangler.toml points into it. */
 export const buildDir = join(root, "build");
 
+/** The page, as it is served; `assets.directory` of wrangler.toml. */
+export const pageDir = join(buildDir, "page");
+
 /** State of `npm run dev` and the logs of the set-up. */
 export const stateDir = join(root, ".state");
 

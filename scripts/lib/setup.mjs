@@ -5,6 +5,7 @@
 import { join } from "node:path";
 import { withLock } from "./lock.mjs";
 import { providePackages } from "./node.mjs";
+import { assemblePage } from "./page.mjs";
 import { cacheDir, stateDir } from "./paths.mjs";
 import { Problem } from "./run.mjs";
 import { provideLinters, provideToolchain } from "./toolchain.mjs";
@@ -13,7 +14,7 @@ import { build, buildReady } from "./worker-build.mjs";
 
 /**
  * @param {object} want
- * @param {boolean} [want.build] The built Worker.
+ * @param {boolean} [want.build] The built Worker, and the page.
  * @param {boolean} [want.rust] The toolchain itself too, with clippy and rustfmt, even when the build is up to date.
  * @returns {Promise<{ toolchain?: import("./toolchain.mjs").Toolchain }>}
  */
@@ -21,8 +22,13 @@ export async function setUp({ build: wantBuild = false, rust = false } = {}) {
   if (process.platform === "win32")
     throw new Problem("Windows is not supported directly: use WSL, where all of this works.");
   await providePackages();
-  if (!rust && (!wantBuild || buildReady())) return {};
+  const { toolchain } = rust || (wantBuild && !buildReady()) ? await provideBuild(wantBuild, rust) : {};
+  // Afterwards: worker-build may have begun with an empty folder.
+  if (wantBuild) assemblePage();
+  return { toolchain };
+}
 
+async function provideBuild(wantBuild, rust) {
   // The cache belongs to the machine, the build to this checkout: two clones may compile side by side.
   const { toolchain, tools } = await withLock(join(cacheDir, "lock"), async () => {
     const toolchain = await provideToolchain();

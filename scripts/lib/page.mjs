@@ -1,0 +1,68 @@
+/**
+ * Puts the page together: public/ and, beside it, the JavaScript client as apps have it, in build/page, which wrangler.toml
+ * names as the Worker's static assets. Nothing is compiled, bundled or renamed: what the browser loads is what is in the
+ * repository.
+ *
+ * A folder of its own and not public/ itself, because the client is needed in it: a copy among the sources would be edited
+ * by mistake, and a link is passed over by wrangler without a word. It is done whenever the build is asked for, apart from the
+ * Worker's own, which takes a minute and does not depend on it.
+ */
+import { mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import { dirname, join } from "node:path";
+import { buildDir, pageDir, root } from "./paths.mjs";
+
+/** What goes where: folders and files, from the checkout into the page. */
+const PARTS = [
+  ["public", ""],
+  ["client/index.js", "client/index.js"],
+  ["client/src", "client/src"],
+];
+
+/** @returns {Map<string, string>} The page's files, by their path in it, and where each comes from. */
+export function pageFiles() {
+  const files = new Map();
+  for (const [from, to] of PARTS) {
+    for (const path of under(join(root, from))) files.set(join(to, path), join(root, from, path));
+  }
+  return files;
+}
+
+/**
+ * Brings build/page up to date. What is the same stays untouched, since a Worker may be serving it.
+ *
+ * @param {string} [directory] In its place.
+ */
+export function assemblePage(directory = pageDir) {
+  const files = pageFiles();
+  mkdirSync(directory, { recursive: true });
+  for (const path of under(directory)) if (!files.has(path)) rmSync(join(directory, path), { force: true });
+  for (const [path, from] of files) {
+    const target = join(directory, path);
+    const content = readFileSync(from);
+    if (read(target)?.equals(content)) continue;
+    mkdirSync(dirname(target), { recursive: true });
+    const unfinished = join(buildDir, `.page-${process.pid}`);
+    writeFileSync(unfinished, content);
+    renameSync(unfinished, target);
+  }
+}
+
+/** The files below a folder, as paths relative to it; of a file itself, nothing but it. */
+function under(path) {
+  try {
+    return readdirSync(path, { recursive: true, withFileTypes: true })
+      .filter((entry) => entry.isFile())
+      .map((entry) => join(entry.parentPath ?? entry.path, entry.name).slice(path.length + 1));
+  } catch (error) {
+    if (error.code === "ENOTDIR") return [""];
+    throw error;
+  }
+}
+
+function read(file) {
+  try {
+    return readFileSync(file);
+  } catch {
+    return undefined;
+  }
+}
