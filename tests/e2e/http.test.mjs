@@ -49,16 +49,7 @@ test("a method that a route does not have is 405, with those that it has in Allo
 });
 
 test("what is no route, and an id that is none, is 404 in Anthropic's shape", async () => {
-  const paths = [
-    "/",
-    "/v1",
-    "/v1/job",
-    "/v1/jobs/a/b",
-    `/v1/jobs/${done}/x`,
-    "/v1/gates/x",
-    "/favicon.ico",
-    "//v1/jobs",
-  ];
+  const paths = ["/v1", "/v1/job", "/v1/jobs/a/b", `/v1/jobs/${done}/x`, "/v1/gates/x", "/favicon.ico", "//v1/jobs"];
   const ids = [
     "nonsense",
     "job_1",
