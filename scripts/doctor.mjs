@@ -6,10 +6,10 @@
  */
 import { existsSync } from "node:fs";
 import { relative } from "node:path";
-import { pathToFileURL } from "node:url";
 import { mayUseApt } from "./lib/debian.mjs";
 import { nodeBinary, packagesReady } from "./lib/node.mjs";
 import { atLeast, bin, minimumRust, readJson, root } from "./lib/paths.mjs";
+import { report } from "./lib/report.mjs";
 import { ask, helpOnly, main } from "./lib/run.mjs";
 import { findToolchain, hasRustup, missingLinters, rustRemedy } from "./lib/toolchain.mjs";
 import { findTool, tools } from "./lib/tools.mjs";
@@ -17,15 +17,7 @@ import { buildReady, wasmSize } from "./lib/worker-build.mjs";
 
 const AUTOMATIC = "npm start, npm test and npm run dev install it";
 
-/**
- * @typedef {object} Row
- * @property {string} name
- * @property {string | undefined} found
- * @property {string} [remedy] For when it was not found.
- * @property {boolean} [automatic] Whether the set-up can provide it.
- */
-
-/** @returns {Row[]} */
+/** @returns {import("./lib/report.mjs").Row[]} */
 function look() {
   const node = process.versions.node;
   const packages = packagesReady();
@@ -96,30 +88,11 @@ function look() {
   ];
 }
 
-/**
- * @param {Row[]} rows
- * @returns {string}
- */
-export function table(rows) {
-  const width = Math.max(...rows.map(({ name }) => name.length));
-  return rows
-    .map(({ name, found, automatic, remedy }) => {
-      const mark = found ? "ok" : automatic ? "to come" : "MISSING";
-      return `${name.padEnd(width)}  ${mark.padEnd(7)}  ${found ?? remedy}`;
-    })
-    .join("\n");
-}
-
-if (import.meta.url === pathToFileURL(process.argv[1]).href) {
-  await main(async () => {
-    helpOnly(
-      "npm run doctor\n\nSays what was found on this machine, what is missing, and how it comes here. It changes nothing.\n",
-    );
-    const rows = look();
-    process.stdout.write(`Spillway in ${relative(process.cwd(), root) || "this directory"}\n\n${table(rows)}\n\n`);
-    const missing = rows.filter(({ found, automatic }) => !found && !automatic);
-    if (missing.length === 0) process.stdout.write("Nothing stands in the way of npm start and npm test.\n");
-    else process.stdout.write(`Still to do by hand: ${missing.map(({ name }) => name).join(", ")}.\n`);
-    return missing.length === 0 ? 0 : 1;
-  });
-}
+await main(async () => {
+  helpOnly(
+    "npm run doctor\n\nSays what was found on this machine, what is missing, and how it comes here. It changes nothing.\n",
+  );
+  const { text, code } = report(look(), "Nothing stands in the way of npm start and npm test.");
+  process.stdout.write(`Spillway in ${relative(process.cwd(), root) || "this directory"}\n\n${text}`);
+  return code;
+});

@@ -12,6 +12,9 @@ const REQUEST = {
   request: { max_tokens: 16, messages: [{ role: "user", content: "Answer with the one word: ready" }] },
 };
 
+/** The queue's that it goes through, by its priority. */
+export const CANARY_BINDING = "QUEUE_HIGH";
+
 /**
  * @typedef {object} Patience
  * @property {number} there How many seconds the Worker may take to be there: a new workers.dev name is not known
@@ -26,11 +29,12 @@ const PATIENCE = { there: 60, answer: 120, pause: 1000 };
 /**
  * @param {string} url
  * @param {string} key
+ * @param {string} queue The name that its queue has.
  * @param {(line: string) => void} say
  * @param {Patience} [patience]
  * @returns {Promise<void>}
  */
-export async function canary(url, key, say, patience = PATIENCE) {
+export async function canary(url, key, queue, say, patience = PATIENCE) {
   const seconds = patience.answer;
   const start = Date.now();
   const headers = { authorization: `Bearer ${key}` };
@@ -52,7 +56,7 @@ export async function canary(url, key, say, patience = PATIENCE) {
     say(`The Worker works: ${job.model_used ?? "Claude"} answered in ${duration(Date.now() - start)}.`);
     return;
   }
-  throw new Problem(diagnosis(job, statusUrl, seconds));
+  throw new Problem(diagnosis(job, statusUrl, queue, seconds));
 }
 
 /** @returns {Promise<{ id: string, status: string, status_url?: string }>} */
@@ -123,14 +127,15 @@ const waitingFor = ({ waiting }) => (waiting?.reason ? ` (${waiting.reason})` : 
 /**
  * @param {{ id: string, status: string, reason?: string, error?: unknown, waiting?: { reason?: string } }} job
  * @param {URL} url
+ * @param {string} queue
  * @param {number} seconds
  */
-function diagnosis(job, url, seconds) {
+function diagnosis(job, url, queue, seconds) {
   const reason = job.reason ? ` (${job.reason})` : "";
   const said = typeof job.error === "string" ? job.error : job.error?.message;
   switch (job.status) {
     case "received":
-      return `The canary job was accepted, but no consumer took it from its queue in ${seconds} s: npx wrangler queues info spillway-high has to name this Worker as the consumer, and delivery must not be paused; then run npm run deploy again.`;
+      return `The canary job was accepted, but no consumer took it from its queue in ${seconds} s: npx wrangler queues info ${queue} has to name this Worker as the consumer, and delivery must not be paused; then run npm run deploy again.`;
     case "failed":
       return /auth|permission|credential|key/i.test(`${job.reason} ${said}`)
         ? `The consumer works, but Claude refuses our credentials${reason}: set the key with npm run setup:cloudflare -- --rotate ANTHROPIC_API_KEY.`

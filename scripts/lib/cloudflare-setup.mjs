@@ -13,7 +13,9 @@ import { randomBytes } from "node:crypto";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
 import { root } from "./paths.mjs";
+import { checkProject } from "./project.mjs";
 import { questions } from "./questions.mjs";
+import { createQueue, queueExists, queueNames } from "./queues.mjs";
 import { Problem, tail } from "./run.mjs";
 import { chooseAccount, jsonIn, mustWrangler, namespaces, namespaceTitle, processIo, wrangler } from "./wrangler.mjs";
 
@@ -36,6 +38,7 @@ const randomKey = () => randomBytes(24).toString("base64url");
  * @typedef {object} Secret
  * @property {string} name
  * @property {string} about
+ * @property {string} [byHand] The same for somebody who has to come by a value without this script.
  * @property {string} [question] Without one it is made, and nobody has to know it.
  * @property {boolean} [required]
  * @property {() => string} [make]
@@ -54,6 +57,7 @@ export const SECRETS = [
   {
     name: "CLIENT_KEYS",
     about: "who may submit jobs: name:key pairs, comma-separated",
+    byHand: "who may submit jobs: name:key pairs, comma-separated, with keys of your own making (openssl rand -hex 24)",
     question: 'Client keys, as name:key, comma-separated (Enter makes one for a client "app"):',
     make: () => `app:${randomKey()}`,
     shape: /^[^:,\s]+:[^,\s]+(,[^:,\s]+:[^,\s]+)*$/,
@@ -61,6 +65,7 @@ export const SECRETS = [
   {
     name: "ADMIN_KEY",
     about: "the operator's key",
+    byHand: "the operator's key, of your own making (openssl rand -hex 24)",
     question: "The operator's key (Enter makes one):",
     make: randomKey,
     shape: /^\S+$/,
@@ -68,6 +73,7 @@ export const SECRETS = [
   {
     name: "SIGNING_SECRET",
     about: "ties job ids to idempotency keys; made here",
+    byHand: "ties job ids to idempotency keys, and signs read tokens: any long random text (openssl rand -hex 32)",
     make: () => randomBytes(32).toString("hex"),
   },
   {
@@ -97,6 +103,7 @@ export async function main(args, io = processIo) {
     io.output.write(`${HELP}${SECRETS.map(({ name, about }) => `  ${name.padEnd(18)} ${about}\n`).join("")}`);
     return 0;
   }
+  await checkProject();
   const { unstable_readConfig } = await import("wrangler");
   const config = unstable_readConfig({ config: join(root, "wrangler.toml") });
   const { question, close } = questions(io);
@@ -152,14 +159,8 @@ function parse(args) {
  * @returns {Promise<{ queues: string[], namespaces: string[], secrets: Secret[] }>}
  */
 async function look(config, env, rotate, say) {
-  const { consumers, producers } = config.queues;
-  const names = [
-    ...new Set(
-      [...producers, ...consumers].flatMap(({ queue, dead_letter_queue: dead }) => [queue, ...(dead ? [dead] : [])]),
-    ),
-  ];
   const queues = [];
-  for (const name of names) {
+  for (const name of queueNames(config)) {
     const there = await queueExists(name, env);
     if (!there) queues.push(name);
     say(`Queue ${name}: ${there ? "there" : "to be created"}`);
@@ -181,22 +182,6 @@ async function look(config, env, rotate, say) {
     say(`Secret ${name}: ${set.has(name) && rotate.includes(name) ? "to be replaced" : state}`);
   }
   return { queues, namespaces: missing, secrets };
-}
-
-async function queueExists(name, env) {
-  const { status, output } = await wrangler(["queues", "info", name], { env });
-  if (status === 0) return true;
-  if (/does not exist/.test(output)) return false;
-  throw new Problem("The queues could not be looked at: the login needs the permission Queues.", tail(output, 15));
-}
-
-async function createQueue(name, env, say) {
-  const { status, output } = await wrangler(["queues", "create", name], { env });
-  // Another run of this may have been quicker.
-  if (status !== 0 && !/already (taken|exists)/i.test(output)) {
-    throw new Problem(`The queue ${name} could not be created: see wrangler's message above.`, tail(output, 15));
-  }
-  say(`Queue ${name}: created`);
 }
 
 /** @returns {Promise<Set<string>>} */

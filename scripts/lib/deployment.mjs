@@ -10,9 +10,11 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
-import { canary } from "./canary.mjs";
+import { canary, CANARY_BINDING } from "./canary.mjs";
 import { root } from "./paths.mjs";
+import { checkProject } from "./project.mjs";
 import { questions } from "./questions.mjs";
+import { createQueue, queueExists, queueNames } from "./queues.mjs";
 import { Problem } from "./run.mjs";
 import { chooseAccount, mustWrangler, namespaces, namespaceTitle, processIo } from "./wrangler.mjs";
 
@@ -25,6 +27,9 @@ Builds and deploys the Worker, then submits a canary job and waits for its answe
 
   SPILLWAY_CLIENT_KEY   one of the client keys, for the canary job; asked for if it is not set
   SPILLWAY_URL          where the Worker answers, if that is not what wrangler says (a domain of your own)
+
+In Workers Builds (WORKERS_CI), where nobody can be asked and the account is given, it makes the queues that are missing
+and deploys, without a canary.
 `;
 
 /**
@@ -40,11 +45,16 @@ export async function main(args, io = processIo, patience = undefined) {
     io.output.write(HELP);
     return 0;
   }
+  await checkProject();
+  if (io.env.WORKERS_CI) {
+    await deployInBuilds(io.env, say, (text) => io.output.write(text));
+    return 0;
+  }
   const { question, close } = questions(io);
   try {
     const { name: account, env } = await chooseAccount(io, question);
     say(`Deploying to the account ${account}`);
-    const targets = await deploy(env, (text) => io.output.write(text));
+    const { targets, queue } = await deploy(env, (text) => io.output.write(text));
     const url = env.SPILLWAY_URL || targets.find((target) => target.startsWith("https://"));
     if (!url) {
       throw new Problem(
@@ -59,7 +69,7 @@ export async function main(args, io = processIo, patience = undefined) {
         "The Worker is deployed, but nothing has proved that it works: set SPILLWAY_CLIENT_KEY to one of the client keys, and run this again.",
       );
     }
-    await canary(url, key, say, patience);
+    await canary(url, key, queue, say, patience);
     return 0;
   } finally {
     close();
@@ -75,7 +85,7 @@ function parse(args) {
   }
 }
 
-/** @returns {Promise<string[]>} Where the Worker answers. */
+/** @returns {Promise<{ targets: string[], queue: string }>} Where the Worker answers, and the queue of the canary. */
 async function deploy(env, show) {
   const { unstable_readConfig } = await import("wrangler");
   const config = unstable_readConfig({ config: join(root, "wrangler.toml") });
@@ -92,20 +102,37 @@ async function deploy(env, show) {
   const report = join(scratch, "report.ndjson");
   try {
     writeFileSync(copy, withNamespaceIds(readFileSync(join(root, "wrangler.toml"), "utf8"), ids));
-    await mustWrangler(["deploy", "--config", copy], "wrangler could not deploy the Worker: see its message above.", {
-      env: { ...env, WRANGLER_OUTPUT_FILE_PATH: report },
-      show,
-    });
+    await upload(["--config", copy], { ...env, WRANGLER_OUTPUT_FILE_PATH: report }, show);
     const entries = readFileSync(report, "utf8")
       .split("\n")
       .filter(Boolean)
       .map((line) => JSON.parse(line));
-    return entries.find(({ type }) => type === "deploy")?.targets ?? [];
+    const { queue } = config.queues.producers.find(({ binding }) => binding === CANARY_BINDING);
+    return { targets: entries.find(({ type }) => type === "deploy")?.targets ?? [], queue };
   } finally {
     rmSync(copy, { force: true });
     rmSync(scratch, { recursive: true, force: true });
   }
 }
+
+/**
+ * A Deploy button makes the namespace and the queues that are written to, and says nothing about one that is only read
+ * from, as that of the dead is. A token that may not see queues is no reason to stop: wrangler will name the one it lacks.
+ */
+async function deployInBuilds(env, say, show) {
+  const { unstable_readConfig } = await import("wrangler");
+  const config = unstable_readConfig({ config: join(root, "wrangler.toml") });
+  try {
+    for (const name of queueNames(config)) if (!(await queueExists(name, env))) await createQueue(name, env, say);
+  } catch (error) {
+    if (!(error instanceof Problem)) throw error;
+    say(`${error.message}\n${error.detail}`);
+  }
+  await upload([], env, show);
+}
+
+const upload = (args, env, show) =>
+  mustWrangler(["deploy", ...args], "wrangler could not deploy the Worker: see its message above.", { env, show });
 
 /**
  * @param {string} toml

@@ -2,7 +2,8 @@
  * The development server: the Worker on workerd until somebody stops it.
  *
  * Settings come from the environment, then from .dev.vars, then from wrangler.toml; an empty variable is as none, so
- * that a script can pass on what it may not have. Exactly one line goes to stdout, when the Worker answers; what the
+ * that a script can pass on what it may not have. In a project of the npm package that has neither key nor address, a
+ * fake Claude answers, and that is said: who has only just written it wants to see a job come through. Exactly one line goes to stdout, when the Worker answers; what the
  * Worker logs goes to stderr, one JSON object a line. Keys are never made up: without them the Worker refuses
  * everything, as it would in production, and a hint says so. The one exception is SIGNING_SECRET, which nobody has to
  * know: it is made once and kept with the state, because job ids under an idempotency key depend on it.
@@ -11,7 +12,8 @@ import { randomBytes } from "node:crypto";
 import { chmodSync, existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join, resolve } from "node:path";
 import { parseEnv } from "node:util";
-import { root, stateDir } from "./paths.mjs";
+import { packaged, root, stateDir } from "./paths.mjs";
+import { checkProject } from "./project.mjs";
 import { Problem } from "./run.mjs";
 import { startWorker } from "./worker.mjs";
 
@@ -56,6 +58,18 @@ function portNumber(text) {
   throw new Problem(`PORT is ${text}: it has to be a number from 0 to 65535.`);
 }
 
+/** Puts a fake Claude behind the Worker. */
+async function fakeClaude(vars) {
+  const { startFakeClaude } = await import("../../fake-claude/server.mjs");
+  const fake = await startFakeClaude({});
+  vars.ANTHROPIC_BASE_URL = fake.url;
+  vars.ANTHROPIC_API_KEY = "of-the-fake";
+  process.stderr.write(
+    `ANTHROPIC_API_KEY is not set: a fake Claude answers, on ${fake.url}. Put a key into .dev.vars for the real one.\n`,
+  );
+  return fake;
+}
+
 /** Resolves when somebody wants us gone: a signal, or the npm that started us is no longer there. */
 function untilStopped() {
   const parent = process.ppid;
@@ -71,10 +85,12 @@ function untilStopped() {
 /** @returns {Promise<number>} */
 export async function main() {
   const stopped = untilStopped();
+  await checkProject();
   const file = join(root, ".dev.vars");
   const state = resolve(process.env.STATE_DIR || join(stateDir, "dev"));
   const vars = settings(process.env, existsSync(file) ? parseEnv(readFileSync(file, "utf8")) : {});
   vars.SIGNING_SECRET ??= signingSecret(state);
+  const fake = packaged && !vars.ANTHROPIC_API_KEY && !vars.ANTHROPIC_BASE_URL ? await fakeClaude(vars) : undefined;
 
   const worker = await startWorker({
     port: portNumber(process.env.PORT),
@@ -101,5 +117,6 @@ export async function main() {
   process.stdout.write(`Spillway is ready on ${worker.url}\n`);
   await stopped;
   await worker.stop();
+  await fake?.stop();
   return 0;
 }

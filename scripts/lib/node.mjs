@@ -9,11 +9,11 @@ import { spawn } from "node:child_process";
 import { existsSync, readFileSync, realpathSync } from "node:fs";
 import { delimiter, join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { bin, readJson, root } from "./paths.mjs";
+import { atLeast, bin, packaged, readJson, root } from "./paths.mjs";
 import { ask, Problem, run, step } from "./run.mjs";
 
-/** What wrangler asks for. */
-const OLDEST_NODE = 22;
+/** What wrangler and Miniflare ask for. */
+export const OLDEST_NODE = "22.12";
 
 /** PATH without the packages' own programs, or `npm ci` would run on the very Node that it is replacing. */
 function outerPath() {
@@ -49,6 +49,7 @@ export function packagesReady() {
 
 /** Installs the npm packages exactly as locked, unless they are there. */
 export async function providePackages() {
+  if (packaged) return lookForPackages();
   if (packagesReady()) return;
   const env = { PATH: outerPath() };
   if (!ask("npm", ["--version"], { env })) throw new Problem("npm is missing: install Node.js 20 or newer with npm.");
@@ -67,11 +68,33 @@ export async function providePackages() {
   }
 }
 
+/** In a project packages are npm's business; what it has left out is told. */
+function lookForPackages() {
+  const missing = ["wrangler", "miniflare"].filter((name) => !installed(name));
+  if (missing.length > 0) throw new Problem(`Not installed here: ${missing.join(", ")}. Run npm install.`);
+  if (!nodeBinary()) throw new Problem(NODE_REMEDY);
+}
+
+/**
+ * Whether a package of that name is within reach.
+ * @param {string} name
+ */
+export function installed(name) {
+  try {
+    return Boolean(import.meta.resolve(name));
+  } catch {
+    return false;
+  }
+}
+
+/** For a project on a machine with too old a Node. */
+export const NODE_REMEDY = `Node.js ${process.versions.node} is too old for wrangler: install ${OLDEST_NODE} or newer, or give this project one of its own: npm install --save-dev node@24`;
+
 /** @returns {string | undefined} A Node that can run wrangler: the packages' own, or the one we run on. */
 export function nodeBinary() {
   const own = bin("node");
   if (existsSync(own) && ask(own, ["--version"])) return own;
-  return Number.parseInt(process.versions.node, 10) >= OLDEST_NODE ? process.execPath : undefined;
+  return atLeast(process.versions.node, OLDEST_NODE) ? process.execPath : undefined;
 }
 
 /**

@@ -2,17 +2,26 @@
  * Where things are. Everything that costs minutes (tools, the Wasm standard library) lives in a cache outside the
  * checkout, keyed by version, so that a second fresh clone on the same machine is quick; everything that belongs to
  * this checkout alone (build output, state, logs) lives in git-ignored directories inside it.
+ *
+ * The same scripts are in the npm package, where the built Worker is the package's (`home`) and the configuration, the
+ * keys and the state are those of the project that has installed it (`root`). In the checkout the two are one.
  */
-import { readFileSync } from "node:fs";
+import { existsSync, readFileSync } from "node:fs";
 import { homedir } from "node:os";
 import { dirname, join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 
-/** The checkout. */
-export const root = resolve(dirname(fileURLToPath(import.meta.url)), "../..");
+/** What these scripts are part of: the checkout, or node_modules/spillway in a project. */
+export const home = resolve(dirname(fileURLToPath(import.meta.url)), "../..");
+
+/** Whether that is the npm package, which has the built Worker and not its sources. */
+export const packaged = !existsSync(join(home, "Cargo.toml"));
+
+/** What they work on: the checkout, or the project from which bin/spillway.mjs was started, which says so by this. */
+export const root = process.env.SPILLWAY_PROJECT ? resolve(process.env.SPILLWAY_PROJECT) : home;
 
 /** Build output of the Worker; `main` of wrangler.toml points into it. */
-export const buildDir = join(root, "build");
+export const buildDir = join(home, "build");
 
 /** The page, as it is served; `assets.directory` of wrangler.toml. */
 export const pageDir = join(buildDir, "page");
@@ -26,11 +35,19 @@ export const cacheDir = join(process.env.XDG_CACHE_HOME || join(homedir(), ".cac
 /** What workerd runs. */
 export const WASM = "wasm32-unknown-unknown";
 
-/** @param {string} name A program that npm installed. */
-export const bin = (name) => join(root, "node_modules", ".bin", name);
+/** @param {string} name A program that npm installed; in a workspace, further up than the project. */
+export function bin(name) {
+  const own = join(root, "node_modules", ".bin", name);
+  if (!packaged || existsSync(own)) return own;
+  for (let directory = home; dirname(directory) !== directory; directory = dirname(directory)) {
+    const program = join(directory, "node_modules", ".bin", name);
+    if (existsSync(program)) return program;
+  }
+  return own;
+}
 
-/** @param {string} path Relative to the checkout. */
-export const readJson = (path) => JSON.parse(readFileSync(join(root, path), "utf8"));
+/** @param {string} path Relative to the checkout, or the package. */
+export const readJson = (path) => JSON.parse(readFileSync(join(home, path), "utf8"));
 
 /**
  * The version of a crate in Cargo.lock: the tools that go with a crate have to match it exactly.

@@ -50,7 +50,8 @@ function sources() {
 
 /** @returns {string} */
 export function sourceHash() {
-  const hash = createHash("sha256").update(JSON.stringify(readJson("package.json").devDependencies));
+  const { dependencies, devDependencies } = readJson("package.json");
+  const hash = createHash("sha256").update(JSON.stringify({ ...dependencies, ...devDependencies }));
   for (const file of sources()) hash.update(`\0${file}\0`).update(readFileSync(join(root, file)));
   return hash.digest("hex");
 }

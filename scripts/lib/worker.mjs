@@ -65,7 +65,9 @@ export async function startWorker({
   const { convertV4MiniflareOptions, Log, LogLevel, Miniflare } = await import("miniflare");
   const { unstable_getMiniflareWorkerOptions, unstable_readConfig } = await import("wrangler");
   const config = unstable_readConfig({ config: join(root, "wrangler.toml") });
-  const { modulesRules: _, ...worker } = unstable_getMiniflareWorkerOptions(config).workerOptions;
+  // Told of another file, which there is not, wrangler leaves .dev.vars alone, and says nothing about it on stdout.
+  const noSecrets = { envFiles: [join(buildDir, "none.env")] };
+  const { modulesRules: _, ...worker } = unstable_getMiniflareWorkerOptions(config, undefined, noSecrets).workerOptions;
   const given = Object.fromEntries(Object.entries(vars).filter(([, value]) => value !== undefined));
   if (stateDir) mkdirSync(stateDir, { recursive: true });
 
@@ -153,6 +155,9 @@ function modules(objects, wrapEntry) {
  * - `export function wrapEnv(env, where, override)` answers the environment that `where` ("worker", or the name of an
  *   object's class) sees. `override(binding, { method })` is that binding with some methods replaced; each gets the
  *   original method, bound, as its first argument.
+ * - `export function wrapState(state, where)` answers the state that an object has: its storage, its alarm.
+ * - `export async function invoked(where, handler, run, args)` stands around each run of a handler ("fetch", "queue", "alarm") and
+ *   answers what `run()` does.
  * - `export async function control(request)` answers requests for /__test/…, for switching faults on and off; the
  *   Worker and its objects share one isolate, so the wrapper's module variables are seen by all of them.
  *
@@ -173,8 +178,9 @@ const override = (binding, methods) =>
     },
   });
 const wrap = (env, where) => wrapper.wrapEnv?.(env, where, override) ?? env;
+const wrapState = (state, where) => wrapper.wrapState?.(state, where) ?? state;
 
-export default class extends Worker {
+class Entry extends Worker {
   constructor(context, env) {
     super(context, wrap(env, "worker"));
   }
@@ -183,16 +189,28 @@ export default class extends Worker {
     return super.fetch(request);
   }
 }
+export { Entry as default };
 ${classes
   .map(
     (name) => `
 export class ${name} extends built.${name} {
   constructor(state, env) {
-    super(state, wrap(env, "${name}"));
+    super(wrapState(state, "${name}"), wrap(env, "${name}"));
   }
 }`,
   )
   .join("")}
+
+// Only what is there is stood around: an object with an alarm that does nothing is not the object that is deployed.
+for (const [where, { prototype }] of Object.entries({ worker: Entry, ${classes.join(", ")} })) {
+  for (const handler of wrapper.invoked ? ["fetch", "queue", "alarm"] : []) {
+    const original = prototype[handler];
+    if (!original) continue;
+    prototype[handler] = function (...args) {
+      return wrapper.invoked(where, handler, () => original.apply(this, args), args);
+    };
+  }
+}
 `;
 }
 

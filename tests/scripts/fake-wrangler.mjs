@@ -91,22 +91,28 @@ const commands = {
     return 0;
   },
   deploy() {
-    const config = readFileSync(args[args.indexOf("--config") + 1], "utf8");
+    const config = readFileSync(
+      args.includes("--config") ? args[args.indexOf("--config") + 1] : "wrangler.toml",
+      "utf8",
+    );
+    const worker = config.match(/^name = "(.*)"$/m)[1];
     const id = config.match(/binding = "RESULTS".*\nid = "([^"]+)"/)?.[1];
-    const title = "spillway-results";
+    const title = `${worker}-results`;
     if (!id && !state.deployed) {
       if (state.namespaces.some((one) => one.title === title)) {
         return refuse("a namespace with this account ID and title already exists [code: 10014]");
       }
       state.namespaces.push({ id: `id-of-${title}`, title });
     }
-    if (!state.queues.includes("spillway-dead")) {
-      return refuse('Queue "spillway-dead" does not exist. To create it, run: wrangler queues create spillway-dead');
+    const dead = `${worker}-dead`;
+    if (!state.queues.includes(dead)) {
+      return refuse(`Queue "${dead}" does not exist. To create it, run: wrangler queues create ${dead}`);
     }
     state.deployed = { namespace: id ?? state.deployed?.namespace ?? `id-of-${title}` };
-    say("Uploaded spillway (3.21 sec)\nDeployed spillway triggers (1.02 sec)\n  https://spillway.ada.workers.dev");
-    const entry = { type: "deploy", version: 1, worker_name: "spillway", targets: state.targets };
-    writeFileSync(process.env.WRANGLER_OUTPUT_FILE_PATH, `{"type":"wrangler-session"}\n${JSON.stringify(entry)}\n`);
+    say(`Uploaded ${worker} (3.21 sec)\nDeployed ${worker} triggers (1.02 sec)\n  https://${worker}.ada.workers.dev`);
+    const entry = { type: "deploy", version: 1, worker_name: worker, targets: state.targets };
+    const report = process.env.WRANGLER_OUTPUT_FILE_PATH;
+    if (report) writeFileSync(report, `{"type":"wrangler-session"}\n${JSON.stringify(entry)}\n`);
     return 0;
   },
 };

@@ -5,11 +5,11 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
-import { table } from "../../scripts/doctor.mjs";
 import { settings } from "../../scripts/lib/dev-server.mjs";
 import { withLock } from "../../scripts/lib/lock.mjs";
 import { sameVersions } from "../../scripts/lib/node.mjs";
 import { atLeast, lockedVersion } from "../../scripts/lib/paths.mjs";
+import { table } from "../../scripts/lib/report.mjs";
 import { Problem, run } from "../../scripts/lib/run.mjs";
 
 test("versions are compared by number, not by letter", () => {
