@@ -10,7 +10,7 @@ import { bin, root } from "../scripts/lib/paths.mjs";
 import { wasmSize } from "../scripts/lib/worker-build.mjs";
 
 /** Far below the platform's 3 MB; what counts is that start-up stays short and growth is noticed. */
-const LIMIT = 350_000;
+const LIMIT = 400_000;
 
 test("the gzipped Wasm is under 350 KB", (t) => {
   const { bytes, gzipped } = wasmSize();
