@@ -12,7 +12,7 @@ import { wasmSize } from "../scripts/lib/worker-build.mjs";
 /** Far below the platform's 3 MB; what counts is that start-up stays short and growth is noticed. */
 const LIMIT = 400_000;
 
-test("the gzipped Wasm is under 350 KB", (t) => {
+test("the gzipped Wasm is under 400 KB", (t) => {
   const { bytes, gzipped } = wasmSize();
   t.diagnostic(`${(gzipped / 1000).toFixed(1)} KB gzipped, ${(bytes / 1000).toFixed(1)} KB of Wasm`);
   assert.ok(gzipped < LIMIT, `${gzipped} bytes`);
