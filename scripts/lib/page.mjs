@@ -7,7 +7,7 @@
  * by mistake, and a link is passed over by wrangler without a word. It is done whenever the build is asked for, apart from the
  * Worker's own, which takes a minute and does not depend on it.
  */
-import { mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { buildDir, pageDir, root } from "./paths.mjs";
 
@@ -45,6 +45,8 @@ export function assemblePage(directory = pageDir) {
     writeFileSync(unfinished, content);
     renameSync(unfinished, target);
   }
+  // worker-build keeps git away from all that is built, and npm would obey: this file goes before that for it.
+  if (!existsSync(join(buildDir, ".npmignore"))) writeFileSync(join(buildDir, ".npmignore"), "");
 }
 
 /** The files below a folder, as paths relative to it; of a file itself, nothing but it. */

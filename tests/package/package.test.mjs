@@ -27,6 +27,8 @@ describe("the package", () => {
     for (const path of [
       "build/index.js",
       "build/index_bg.wasm",
+      "build/page/index.html",
+      "build/page/client/src/spillway.js",
       "wrangler.toml",
       "bin/spillway.mjs",
       "fake-claude/server.mjs",
@@ -107,7 +109,8 @@ describe("the package", () => {
       const text = (config) => JSON.stringify(relevant(config), undefined, 1);
       const own = unstable_readConfig({ config: file("wrangler.toml") });
       const ours = unstable_readConfig({ config: join(root, "wrangler.toml") });
-      assert.equal(text(own), text(ours).replaceAll('"spillway-', '"my-spillway-'));
+      const expected = text(ours).replaceAll('"spillway-', '"my-spillway-');
+      assert.equal(text(own), expected.replace('"build/page"', '"node_modules/spillway/build/page"'));
       assert.equal(own.build.command, undefined);
       assert.equal(own.name, "my-spillway");
       assert.equal(own.main, file("node_modules/spillway/build/index.js"));
