@@ -11,8 +11,9 @@
  */
 import { h } from "./dom.js";
 import * as tryView from "./views/try.js";
+import * as watchView from "./views/watch.js";
 
-const VIEWS = { try: tryView };
+const VIEWS = { try: tryView, watch: watchView };
 
 const main = document.querySelector("main");
 const made = new Map();

@@ -125,3 +125,14 @@ const FAILURES = {
 
 /** @param {string} reason @returns {{ what: string, advice: string, again?: boolean }} */
 export const failure = (reason) => FAILURES[reason] ?? { what: `It failed: ${reason}.`, advice: "", again: true };
+
+/** How a call ended, in a table or a legend. */
+export const causeName = (cause) => ({ answered: "answered", other: "other" })[cause] ?? cause.replaceAll("_", " ");
+
+/** A gate's state. Open means that nobody gets through, which everybody but engineers reads the other way round. */
+const GATE_STATES = { closed: "Serving", open: "Shut", half_open: "Trying" };
+export const gateStateName = (state) => GATE_STATES[state] ?? state;
+
+/** Why a gate holds everybody. */
+const HOLDS = { retry_after: "asked to wait by a 429", overloaded: "asked to wait by a 529", spend_cap: "spend cap" };
+export const holdName = (reason) => HOLDS[reason] ?? reason.replaceAll("_", " ");

@@ -9,6 +9,8 @@
  */
 export function farewell({ url, clientKey, adminKey, fakeUrl }) {
   const places = [
+    ["page", `${url}/#watch shows the storm that it just went through (operator key: ${adminKey})`],
+    ["", `${url}/#try   hands over a job of your own (client key: ${clientKey})`],
     ["submit", `POST ${url}/v1/jobs`],
     ["read", `GET  ${url}/v1/jobs/{id}?wait=60`],
     ["gates", `GET  ${url}/v1/gates   (Authorization: Bearer ${adminKey})`],
