@@ -1,6 +1,6 @@
 //! The Durable Object that counts: every isolate tells it what has happened since it told it last.
 //!
-//! A series has a row for each minute and each hour that it was added to, and one for all time. What a series is named is said by
+//! A series has a row for all time, and those that figures are made of one for each minute, or hour, that they were added to. What a series is named is said by
 //! `telemetry::metric`, and what the sums mean by `telemetry::figures`: here they are added up and kept, no more.
 //!
 //! It is also who tells the operator's channel what `telemetry::alerts` says that is to be told: it hears of everything, and nobody
@@ -19,7 +19,7 @@ use crate::policy::time::Timestamp;
 use crate::telemetry::News;
 use crate::telemetry::alerts::{self, Alert, Alerts};
 use crate::telemetry::figures::Figures;
-use crate::telemetry::metric::Counts;
+use crate::telemetry::metric::{Counts, is_kept_by};
 use crate::telemetry::readings::{
     HOURS_KEPT, Happened, Hour, MAX_SERIES, MINUTES_KEPT, Point, Readings, WINDOW_MINUTES, Wanted,
 };
@@ -82,8 +82,13 @@ impl MeterObject {
             if !self.is_known(series, &value)? {
                 continue;
             }
-            self.sql().exec(ADD_TO_MINUTE, vec![minute.clone(), series.as_str().into(), value.clone()])?;
-            self.sql().exec(ADD_TO_HOUR, vec![hour.clone(), series.as_str().into(), value])?;
+            let (by_minute, by_hour) = is_kept_by(series);
+            if by_minute {
+                self.sql().exec(ADD_TO_MINUTE, vec![minute.clone(), series.as_str().into(), value.clone()])?;
+            }
+            if by_hour {
+                self.sql().exec(ADD_TO_HOUR, vec![hour.clone(), series.as_str().into(), value])?;
+            }
         }
         for event in &news.events {
             self.sql().exec(ADD_EVENT, vec![number(now.as_millis()), event.as_str().into()])?;
