@@ -11,7 +11,7 @@ use crate::telemetry::Event;
 
 /// A call's, open until it has ended or has become a job. Dropped before, the call was given up.
 pub(super) struct Account {
-    pub(super) call: Rc<AcceptedCall>,
+    pub(super) call: AcceptedCall,
     calls: Cell<u32>,
     is_closed: Cell<bool>,
 }
@@ -27,7 +27,7 @@ pub(super) struct Closing<'a> {
 
 impl Account {
     pub(super) fn open(call: AcceptedCall) -> Rc<Self> {
-        Rc::new(Self { call: Rc::new(call), calls: Cell::new(0), is_closed: Cell::new(false) })
+        Rc::new(Self { call, calls: Cell::new(0), is_closed: Cell::new(false) })
     }
 
     /// Calls to the upstream so far.

@@ -463,7 +463,7 @@ fn log_if_finished(record: &Record, kept: bool) {
         priority: priority.name(),
         model,
         model_used,
-        downgraded: model_used.is_some_and(|used| used != model),
+        downgraded: record.is_downgraded(),
         exposed: !kept && record.is_exposed(),
         kept,
     });

@@ -176,7 +176,7 @@ impl AtWork<'_> {
 
     /// The body as it came, for the model that it names; for another one as that one needs it.
     fn body_for<'b>(&self, call: &Call, as_it_came: &'b [u8]) -> Cow<'b, [u8]> {
-        let AcceptedCall { accepted, is_as_it_came, stream, .. } = self.account.call.as_ref();
+        let AcceptedCall { accepted, is_as_it_came, stream, .. } = &self.account.call;
         let asked = &accepted.record.spec.model;
         if *is_as_it_came && call.model == *asked {
             return as_it_came.into();

@@ -9,10 +9,10 @@
 use std::cell::Cell;
 use std::time::Duration;
 
-use wasm_bindgen::JsCast;
 use worker::{DurableObject, Env, Request, Response, Result, SqlStorage, SqlStorageValue, State, durable_object};
 
-use super::{clock, js, log, settings, wire};
+use super::post::post;
+use super::{clock, log, settings, wire};
 use crate::api::metrics::unfinished;
 use crate::json::{self, Map, Text};
 use crate::policy::time::Timestamp;
@@ -156,24 +156,11 @@ impl MeterObject {
         let totals = self.counts("SELECT series, value FROM total ORDER BY series", vec![])?;
         let page = self.kept(ORIGIN)?;
         let body = alerts::body(alert, window, &unfinished(&totals), page.as_deref());
-        let init = js::object(&[
-            ("method", "POST".into()),
-            ("redirect", "manual".into()),
-            ("headers", js::object(&[("content-type", "application/json".into())])?),
-            ("body", body.into()),
-        ])?;
-        let (global, arguments) = (js_sys::global(), [receiver.into(), init]);
-        let sent = js::settle(&global, "fetch", &arguments);
-        let said = match clock::within(RECEIVER_PATIENCE, sent).await {
-            Some(Ok(answer)) => {
-                let response = Response::from(answer.unchecked_into::<web_sys::Response>());
-                match response.status_code() {
-                    200..=299 => return Ok(true),
-                    status => format!("the receiver of alerts answered {status}"),
-                }
-            }
-            Some(Err(error)) => format!("the receiver of alerts cannot be reached: {error}"),
-            None => "the receiver of alerts did not answer in time".to_owned(),
+        let headers = [("content-type", "application/json".into())];
+        let said = match post(receiver, &headers, body.into(), RECEIVER_PATIENCE).await {
+            Ok(response) if (200..300).contains(&response.status_code()) => return Ok(true),
+            Ok(response) => format!("the receiver answered {}", response.status_code()),
+            Err(said) => format!("the receiver: {said}"),
         };
         log::trouble(None, "alerts", &said);
         Ok(false)

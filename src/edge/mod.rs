@@ -26,6 +26,7 @@ mod log;
 mod messages;
 mod meter;
 mod meter_object;
+mod post;
 mod results;
 mod settings;
 mod stubs;

@@ -127,7 +127,11 @@ impl Line<'_> {
             return Opened::Failed(Box::new((failed, None)));
         }
         if status == 200 {
-            let Ok(stream) = response.stream() else { return transport(Cause::ConnectionFailed) };
+            let Ok(stream) = response.stream() else {
+                // Told: dropped without a word it would be a call that its caller has given up.
+                reporter.failed(&Failure::transport(Cause::ConnectionFailed), false);
+                return transport(Cause::ConnectionFailed);
+            };
             return Flow::new(stream, began_at, headers.request_id(), reporter).begin(passed).await;
         }
         let body = body_of(&mut response, call.limits.idle).await;

@@ -1,16 +1,15 @@
 //! The Job object's webhook: sends what `job::notice` says is due, and tells the record what became of it.
 //!
 //! It runs beside everything else that the object does, and nothing waits for it: a receiver that hangs keeps neither the
-//! alarm nor a request. Redirects are not followed: they would carry a signed body to wherever they lead.
+//! alarm nor a request.
 
 use std::rc::Rc;
 
 use futures_util::future::LocalBoxFuture;
-use wasm_bindgen::{JsCast, JsValue};
-use web_sys::AbortController;
-use worker::{Response, Result};
+use worker::Result;
 
 use super::job_object::Inner;
+use super::post::post;
 use super::stubs::Reply;
 use super::{clock, entropy, js, log, meter, settings};
 use crate::api::auth::Caller;
@@ -75,15 +74,6 @@ impl Inner {
     }
 }
 
-/// A request that is dropped is aborted: nobody reads the rest of its answer.
-struct Abort(AbortController);
-
-impl Drop for Abort {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
-
 async fn send(address: &str, record: &Record, notice: &Notice, config: &Config) -> Reception {
     if config.webhook_secrets.is_empty() {
         return Reception::missing("the secret WEBHOOK_SECRET is not set any more");
@@ -92,29 +82,16 @@ async fn send(address: &str, record: &Record, notice: &Notice, config: &Config) 
     let messages = &policy.messages;
     let signed = Signed::new(record, notice, &config.webhook_secrets, messages, policy.long_wait(), clock::now());
     let patience = policy.timing().webhooks.answer;
-    let Ok(abort) = AbortController::new().map(Abort) else { return Reception::missing("it cannot be sent") };
-    let sent = async {
-        let headers = js::object(&[
-            ("content-type", "application/json".into()),
-            ("user-agent", concat!("spillway/", env!("CARGO_PKG_VERSION")).into()),
-            ("webhook-id", signed.id.as_str().into()),
-            ("webhook-timestamp", signed.timestamp.as_str().into()),
-            ("webhook-signature", signed.signature.as_str().into()),
-        ])?;
-        let init = js::object(&[
-            ("method", "POST".into()),
-            ("headers", headers),
-            ("redirect", "manual".into()),
-            ("body", js::bytes(signed.body.as_bytes())),
-            ("signal", JsValue::from(abort.0.signal())),
-        ])?;
-        js::settle(&js_sys::global(), "fetch", &[address.into(), init]).await
-    };
-    match clock::within(patience, sent).await {
-        None => Reception::missing(format!("no answer within {} s", patience.as_secs())),
-        Some(Err(_)) => Reception::missing("the connection failed"),
-        Some(Ok(response)) => {
-            let response = Response::from(response.unchecked_into::<web_sys::Response>());
+    let headers = [
+        ("content-type", "application/json".into()),
+        ("user-agent", concat!("spillway/", env!("CARGO_PKG_VERSION")).into()),
+        ("webhook-id", signed.id.as_str().into()),
+        ("webhook-timestamp", signed.timestamp.as_str().into()),
+        ("webhook-signature", signed.signature.as_str().into()),
+    ];
+    match post(address, &headers, js::bytes(signed.body.as_bytes()), patience).await {
+        Err(error) => Reception::missing(error),
+        Ok(response) => {
             let header = response.headers().get("retry-after").ok().flatten();
             Reception::of(response.status_code(), retry_after::parse(None, header.as_deref(), clock::now()))
         }

@@ -11,15 +11,13 @@ const figures = async (spillway, query = "") => {
   return body;
 };
 
+const CAUSES = { 200: "answered", 429: "rate_limited", 500: "server_error", 529: "overloaded" };
+
 /** What the fake was asked, as the Meter would say it. */
 function asked(spillway) {
   const counts = {};
   for (const { model, outcome } of spillway.calls()) {
-    const cause = outcome.client_closed
-      ? "abandoned"
-      : { 200: outcome.fault ? "overloaded" : "answered", 529: "overloaded", 429: "rate_limited", 500: "server_error" }[
-          outcome.status
-        ];
+    const cause = outcome.client_closed ? "abandoned" : CAUSES[outcome.status];
     const key = `${model} ${cause}`;
     counts[key] = (counts[key] ?? 0) + 1;
   }
@@ -81,7 +79,8 @@ describe("the figures", async () => {
     const overloaded = spillway.calls().filter(({ outcome }) => outcome.status === 529).length;
     assert.equal(overload_rate.count, overloaded);
     assert.ok(Math.abs(overload_rate.value - overloaded / overload_rate.of) < 1e-5);
-    // Of seven users two have seen an error: the job that failed, and who wanted no job. Who left has seen none.
+    // Of eight users (six jobs, the handed-over one among them, and two calls) two have seen an error: of the job that
+    // failed, and who wanted no job. Who left is none of them.
     assert.deepEqual([exposure.count, exposure.of, exposure.state, exposure.objective], [2, 8, "broken", 0.005]);
     assert.equal(report.handed_over_done, 1);
     assert.deepEqual([fallback_rate.count, fallback_rate.of, fallback_rate.state], [1, 6, "ok"]);
