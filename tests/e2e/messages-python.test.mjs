@@ -24,6 +24,7 @@ describe("the Python SDK", { concurrency: true, skip: missing ?? false }, async 
     { when: { marker: "[[never]]" }, then: { status: 529 } },
     { when: { marker: "[[long]]" }, then: { status: 529 } },
     { when: { marker: "[[refused]]" }, then: { status: 400 } },
+    { when: { marker: "[[leaves]]" }, then: { tokens: 800, chunk_delay_ms: 50 } },
     { when: { marker: "[[broken]]" }, then: { tokens: 60, cut: { after_deltas: 5, how: "error" } } },
   ];
   const calm = { consecutive_hard: 500, minimum_calls: 500, consecutive_failures: 500 };
@@ -71,6 +72,19 @@ describe("the Python SDK", { concurrency: true, skip: missing ?? false }, async 
     const { body } = await spillway.job(broken.body.spillway_job);
     assert.deepEqual([body.status, body.reason], ["failed", "interrupted"]);
     assert.ok(body.partial_text.length > 0);
+  });
+
+  test("tools, thinking and betas go through, and raw responses have our headers", async () => {
+    const { stop_reason, blocks, headers, statuses } = await app("tools", "tools");
+    assert.deepEqual([stop_reason, blocks.at(-1), statuses], ["tool_use", "tool_use", [200]]);
+    assert.ok(blocks.includes("thinking"), `${blocks}`);
+    assert.equal(headers["spillway-attempts"], "1");
+    assert.equal(spillway.calls({ marker: "tools" })[0].headers["anthropic-beta"], "context-1m-2025-08-07");
+  });
+
+  test("who leaves in the middle of a stream takes his call with him", async () => {
+    assert.ok((await app("leave", "leaves")).first);
+    await spillway.untilCalls(() => spillway.calls({ marker: "leaves" })[0]?.outcome?.client_closed, 10_000);
   });
 
   test("errors are the SDK's own classes, and its retries do not multiply the calls", async () => {

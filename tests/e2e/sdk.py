@@ -37,6 +37,18 @@ def stream(claude, text, headers):
     return {**told(message), "joined": "".join(parts)}
 
 
+def tools(claude, text, headers):
+    tool = {"name": "weather", "description": "w", "input_schema": {"type": "object", "properties": {}}}
+    asked = call(text, max_tokens=2000, tools=[tool], thinking={"type": "adaptive"}, betas=["context-1m-2025-08-07"])
+    raw = claude.beta.messages.with_raw_response.create(**asked, extra_headers=headers)
+    return told(raw.parse(), raw.headers)
+
+
+def leave(claude, text, headers):
+    with claude.messages.stream(**call(text, max_tokens=4000), extra_headers=headers) as stream:
+        return {"first": next(iter(stream.text_stream))}
+
+
 def count(claude, text, headers):
     counted = call(text)
     del counted["max_tokens"]
@@ -47,7 +59,8 @@ def main():
     base_url, key, what, text, headers = sys.argv[1:]
     claude = anthropic.Anthropic(base_url=base_url, api_key=key)
     try:
-        result = {"create": create, "stream": stream, "count": count}[what](claude, text, json.loads(headers))
+        do = {"create": create, "stream": stream, "tools": tools, "leave": leave, "count": count}[what]
+        result = do(claude, text, json.loads(headers))
     except anthropic.APIStatusError as error:
         result = {
             "error": type(error).__name__,
