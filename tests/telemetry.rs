@@ -57,7 +57,11 @@ fn document() -> String {
     for metric in Metric::ALL {
         let Facts { name, help, shape, labels } = metric.facts();
         let labels = labels.iter().map(|label| format!("`{label}`")).collect::<Vec<_>>().join(" ");
-        let kind = if shape == Shape::Histogram { " A histogram." } else { "" };
+        let kind = match shape {
+            Shape::Counter => "",
+            Shape::Gauge => " A gauge.",
+            Shape::Histogram => " A histogram.",
+        };
         let _ = writeln!(out, "| `{name}` | {labels} | {help}{kind} |");
     }
     out
@@ -84,8 +88,11 @@ fn the_document_lists_every_event_and_every_metric_as_the_code_has_them() {
 fn names_have_their_unit_or_say_that_they_count_and_no_two_are_the_same() {
     let names = Metric::ALL.map(|metric| metric.facts().name);
     for (metric, name) in Metric::ALL.into_iter().zip(names) {
-        let unit = if metric.facts().shape == Shape::Histogram { "_seconds" } else { "_total" };
-        assert!(name.starts_with("spillway_") && name.ends_with(unit), "{name}");
+        assert!(name.starts_with("spillway_"), "{name}");
+        match metric.facts().shape {
+            Shape::Histogram => assert!(name.ends_with("_seconds"), "{name}"),
+            shape => assert_eq!(name.ends_with("_total"), shape == Shape::Counter, "{name}"),
+        }
         assert_eq!(names.iter().filter(|other| **other == name).count(), 1, "{name}");
     }
 }
@@ -136,8 +143,11 @@ const METRICS: &str = "\
 
 What the events add up to, from `GET /v1/metrics`: as the text that Prometheus reads (`?format=prometheus`, the default), counted
 since the deployment's first event; as JSON (`?format=json`) with the figures of the last 60 minutes and a timeline. The same series
-go to the dataset of Workers Analytics Engine that is bound as `METRICS`, if there is one: `index1` is the metric, `blob1` the series
+go to the dataset of Workers Analytics Engine that is bound as `METRICS`, where the account has that enabled: `index1` is the metric, `blob1` the series
 with its labels, `double1` how much was added.
+
+Gauges are not counted: they are asked for when somebody reads, of the gates and of the clients' indexes, and only for Prometheus; as
+JSON the same is in `GET /v1/gates` and in `unfinished`.
 
 A Meter object adds them up, minutes for 48 hours and hours for 60 days. Isolates tell it what they have counted after each batch and each
 request, so that a figure may be a second old; what an isolate has not told yet when it is evicted is not counted. No more than 5,000

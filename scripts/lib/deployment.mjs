@@ -5,6 +5,9 @@
  * wrangler.toml names the KV namespace only by its binding (cloudflare-setup.mjs says why); the account's id for it is
  * looked up and added to a copy, which is what wrangler deploys. If the account has no such namespace, wrangler makes
  * it. After the first deployment a plain `wrangler deploy` works as well: it keeps the binding that the Worker has.
+ *
+ * An account that has not enabled Analytics Engine cannot deploy a Worker that writes to it. The Worker's own figures do without, so
+ * it is left out then, and said.
  */
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -15,8 +18,8 @@ import { root } from "./paths.mjs";
 import { checkProject } from "./project.mjs";
 import { questions } from "./questions.mjs";
 import { createQueue, queueExists, queueNames } from "./queues.mjs";
-import { Problem } from "./run.mjs";
-import { chooseAccount, mustWrangler, namespaces, namespaceTitle, processIo } from "./wrangler.mjs";
+import { Problem, tail } from "./run.mjs";
+import { chooseAccount, namespaces, namespaceTitle, processIo, wrangler } from "./wrangler.mjs";
 
 const HELP = `npm run deploy -- [options]
 
@@ -54,7 +57,7 @@ export async function main(args, io = processIo, patience = undefined) {
   try {
     const { name: account, env } = await chooseAccount(io, question);
     say(`Deploying to the account ${account}`);
-    const { targets, queue } = await deploy(env, (text) => io.output.write(text));
+    const { targets, queue } = await deploy(env, say, (text) => io.output.write(text));
     const url = env.SPILLWAY_URL || targets.find((target) => target.startsWith("https://"));
     if (!url) {
       throw new Problem(
@@ -86,7 +89,7 @@ function parse(args) {
 }
 
 /** @returns {Promise<{ targets: string[], queue: string }>} Where the Worker answers, and the queue of the canary. */
-async function deploy(env, show) {
+async function deploy(env, say, show) {
   const { unstable_readConfig } = await import("wrangler");
   const config = unstable_readConfig({ config: join(root, "wrangler.toml") });
   const known = await namespaces(env);
@@ -96,13 +99,11 @@ async function deploy(env, show) {
     if (!id && found) ids.set(binding, found);
   }
 
-  // In the checkout, because paths in it are relative to it.
-  const copy = join(root, "wrangler.deploy.toml");
   const scratch = mkdtempSync(join(tmpdir(), "spillway-deploy-"));
   const report = join(scratch, "report.ndjson");
   try {
-    writeFileSync(copy, withNamespaceIds(readFileSync(join(root, "wrangler.toml"), "utf8"), ids));
-    await upload(["--config", copy], { ...env, WRANGLER_OUTPUT_FILE_PATH: report }, show);
+    const toml = withNamespaceIds(readFileSync(join(root, "wrangler.toml"), "utf8"), ids);
+    await upload(toml, { ...env, WRANGLER_OUTPUT_FILE_PATH: report }, say, show);
     const entries = readFileSync(report, "utf8")
       .split("\n")
       .filter(Boolean)
@@ -110,7 +111,6 @@ async function deploy(env, show) {
     const { queue } = config.queues.producers.find(({ binding }) => binding === CANARY_BINDING);
     return { targets: entries.find(({ type }) => type === "deploy")?.targets ?? [], queue };
   } finally {
-    rmSync(copy, { force: true });
     rmSync(scratch, { recursive: true, force: true });
   }
 }
@@ -128,11 +128,40 @@ async function deployInBuilds(env, say, show) {
     if (!(error instanceof Problem)) throw error;
     say(`${error.message}\n${error.detail}`);
   }
-  await upload([], env, show);
+  await upload(readFileSync(join(root, "wrangler.toml"), "utf8"), env, say, show);
 }
 
-const upload = (args, env, show) =>
-  mustWrangler(["deploy", ...args], "wrangler could not deploy the Worker: see its message above.", { env, show });
+/** Deploys with this configuration, or where the account has no Analytics Engine with what is left of it. */
+async function upload(toml, env, say, show) {
+  // In the checkout, because paths in it are relative to it.
+  const copy = join(root, "wrangler.deploy.toml");
+  const attempt = (text) => {
+    writeFileSync(copy, text);
+    return wrangler(["deploy", "--config", copy], { env, show });
+  };
+  try {
+    let answer = await attempt(toml);
+    const rest = withoutAnalytics(toml);
+    if (answer.status !== 0 && answer.output.includes(NO_ANALYTICS) && rest !== toml) {
+      say(
+        "This account has no Analytics Engine: the Worker is deployed without it, and keeps its figures itself. To have them there too, enable it in the dashboard, and deploy again.",
+      );
+      answer = await attempt(rest);
+    }
+    if (answer.status !== 0) {
+      throw new Problem("wrangler could not deploy the Worker: see its message above.", tail(answer.output, 15));
+    }
+  } finally {
+    rmSync(copy, { force: true });
+  }
+}
+
+/** What the API says where Analytics Engine is not enabled. */
+const NO_ANALYTICS = "10089";
+
+/** @param {string} toml */
+export const withoutAnalytics = (toml) =>
+  toml.replaceAll(/(?:^#.*\n)*^\[\[analytics_engine_datasets\]\]\n(?:^[^[\n].*\n)*\n?/gm, "");
 
 /**
  * @param {string} toml

@@ -57,10 +57,11 @@ function bindings(project, needed) {
   });
 }
 
-/** Every list of bindings that a configuration has, by the header of its tables. */
+/** Every list of bindings that the Worker has to have, by the header of its tables. It does without Analytics Engine. */
 function bindingLists(config) {
   const lists = Object.entries(config).filter(
-    ([, value]) => Array.isArray(value) && value.some((item) => item?.binding),
+    ([name, value]) =>
+      name !== "analytics_engine_datasets" && Array.isArray(value) && value.some((item) => item?.binding),
   );
   return {
     "durable_objects.bindings": config.durable_objects.bindings,

@@ -1,11 +1,14 @@
 //! `GET /v1/metrics`: the figures as JSON, for the page and for people; or as the text that Prometheus reads.
 
+use std::time::Duration;
+
 use super::address::Address;
 use super::error::ApiError;
 use crate::api::status::rfc3339;
 use crate::claude::request::Problem;
-use crate::json::{self, Text};
+use crate::json::{self, Fields, Map, Text};
 use crate::policy::time::Timestamp;
+use crate::policy::transition::State;
 use crate::telemetry::figures::{DWELL_MS, EXPOSURE_PPM, FALLBACK_PPM, Figures, Share, Verdict};
 use crate::telemetry::metric::{Counts, Metric};
 use crate::telemetry::readings::{HourOfDay, MINUTES_KEPT, Readings, WINDOW_MINUTES, Wanted, hours_of_day};
@@ -80,6 +83,32 @@ pub fn json(readings: &Readings) -> String {
         events: readings.events.iter().map(|it| Event { at: rfc3339(it.at), event: it.event.clone() }).collect(),
     };
     json::write(&report)
+}
+
+/// Adds what is not counted but is so at this moment: jobs that are not over, the age of the oldest, and how each gate stands. A gate
+/// that does not answer has no series.
+pub fn add_gauges(readings: &mut Readings, gates: &Map<String, Text>, longest_wait: Option<Duration>) {
+    for (priority, jobs) in unfinished(&readings.totals).iter() {
+        readings.totals.set(Metric::JobsUnfinished, &[priority], *jobs);
+    }
+    readings.totals.set(Metric::OldestJobAge, &[], longest_wait.unwrap_or_default().as_secs());
+    for (model, status) in gates.iter() {
+        let Ok(fields) = Fields::parse(status.get()) else { continue };
+        let Some(state) = fields.string("state") else { continue };
+        for known in [State::Closed, State::Open, State::HalfOpen] {
+            let is_so = u64::from(state == known.name());
+            readings.totals.set(Metric::GateState, &[model, known.name()], is_so);
+        }
+        for (metric, field) in [
+            (Metric::GateHeld, "held"),
+            (Metric::GateInFlight, "in_flight"),
+            (Metric::GateInFlightLimit, "in_flight_limit"),
+        ] {
+            if let Some(value) = fields.get(field).and_then(|value| value.get().parse().ok()) {
+                readings.totals.set(metric, &[model], value);
+            }
+        }
+    }
 }
 
 /// The whole report.
@@ -329,3 +358,36 @@ const fn thousandths(value: u64) -> Decimal {
 }
 
 const MAX_POINTS: usize = 3_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn how_the_gates_stand_is_a_gauge_and_one_that_is_silent_has_none() {
+        let status = |text: &str| json::read::<Text>(text).unwrap();
+        let gates = [
+            ("a".to_owned(), status(r#"{"state":"half_open","held":7,"in_flight":2,"in_flight_limit":3}"#)),
+            ("b".to_owned(), status(r#"{"error":"the object did not answer in time"}"#)),
+        ];
+        let mut readings = Readings::default();
+        readings.totals.set(Metric::JobsSubmitted, &["tagging", "low"], 5);
+        readings.totals.set(Metric::JobsFinished, &["tagging", "low", "done"], 2);
+        add_gauges(&mut readings, &gates.into_iter().collect(), Some(Duration::from_millis(61_900)));
+        let text = readings.totals.exposition();
+        for line in [
+            "# TYPE spillway_gate_state gauge",
+            r#"spillway_gate_state{model="a",state="closed"} 0"#,
+            r#"spillway_gate_state{model="a",state="half_open"} 1"#,
+            r#"spillway_gate_held_jobs{model="a"} 7"#,
+            r#"spillway_gate_calls_in_flight{model="a"} 2"#,
+            r#"spillway_gate_calls_in_flight_limit{model="a"} 3"#,
+            r#"spillway_jobs_unfinished{priority="low"} 3"#,
+            r#"spillway_jobs_unfinished{priority="high"} 0"#,
+            "spillway_oldest_job_age_seconds 61",
+        ] {
+            assert!(text.lines().any(|it| it == line), "{line} is not in\n{text}");
+        }
+        assert!(!text.contains(r#"model="b""#), "{text}");
+    }
+}

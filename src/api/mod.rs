@@ -1,6 +1,7 @@
 //! Our HTTP contract: routes, authentication, what goes in and what comes out, errors.
 
 pub mod address;
+pub mod alert;
 pub mod auth;
 pub mod error;
 pub mod events;

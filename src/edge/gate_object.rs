@@ -2,21 +2,27 @@
 //!
 //! The gate in memory is the gate: an object is the only one of its name, and no step has an await in it. What is written
 //! is for the next instance. The output gate holds every answer back until its write is safe.
+//!
+//! What its operator has to be told is written with it, and taken to the Meter object by the alarm: a move that an isolate kept in its
+//! memory for a moment would be lost with it, and with it the alert. The alarm also ends an override that nobody asks about.
 
 use std::cell::RefCell;
+use std::time::Duration;
 
-use worker::{DurableObject, Env, Request, Response, Result, SqlStorageValue, State, durable_object};
+use worker::{DurableObject, Env, Request, Response, Result, SqlStorage, SqlStorageValue, State, durable_object};
 
-use super::stubs::{ASKER_HEADER, GateQuestion, NAME_HEADER};
+use super::sql::{number, whole_number};
+use super::stubs::{ASKER_HEADER, GateQuestion, MeterStub, NAME_HEADER};
 use super::{clock, entropy, log, meter, results, settings, wire};
 use crate::json;
 use crate::policy::gate::Gate;
-use crate::policy::time::millis;
+use crate::policy::settings::GateSettings;
+use crate::policy::time::{Timestamp, millis};
 use crate::policy::transition::{Past, Transition};
-use crate::telemetry::Event;
+use crate::telemetry::{Dispatch, Event, Noted};
 
 /// One model's gate.
-#[durable_object(fetch)]
+#[durable_object(alarm)]
 pub struct GateObject {
     state: State,
     env: Env,
@@ -35,6 +41,20 @@ impl DurableObject for GateObject {
             Err(error) => Response::error(error.to_string(), 500),
         }
     }
+
+    async fn alarm(&self) -> Result<Response> {
+        let next = self.work().await.unwrap_or_else(|error| {
+            log::trouble(None, "gate", &error.to_string());
+            Some(TROUBLE_PAUSE)
+        });
+        if let Some(next) = next {
+            self.state.storage().set_alarm(next).await?;
+        }
+        if meter::has_news() {
+            meter::flush(&self.env).await;
+        }
+        Response::empty()
+    }
 }
 
 impl GateObject {
@@ -42,16 +62,29 @@ impl GateObject {
         let name = request.headers().get(NAME_HEADER)?.unwrap_or_default();
         let asker = request.headers().get(ASKER_HEADER)?.unwrap_or_default();
         let question: GateQuestion = wire::decode(&request.bytes().await?)?;
-        let settings = settings::load(&self.env).map_err(|_| "the configuration is broken")?.policy.gate();
-        let (now, mut rng) = (clock::now(), entropy::rng());
+        let (answer, has_moved) = self.decide(question, &name, &asker)?;
+        // From here on only the alarm is touched.
+        if has_moved {
+            self.state.storage().set_alarm(SOON).await?;
+        }
+        if meter::has_news() {
+            let env = self.env.clone();
+            self.state.wait_until(async move { meter::flush_soon(&env).await });
+        }
+        Response::ok(answer)
+    }
 
-        // No await from here on.
+    /// The answer, and whether there is something that the operator has to be told.
+    fn decide(&self, question: GateQuestion, name: &str, asker: &str) -> Result<(String, bool)> {
+        let settings = self.settings()?;
+        let (now, mut rng) = (clock::now(), entropy::rng());
         let mut kept = self.gate.borrow_mut();
         let gate = match &mut *kept {
             Some(gate) => gate,
-            empty => empty.insert(self.load(&name)?),
+            empty => empty.insert(self.load(name)?),
         };
         let before = gate.last_move();
+        let mut is_ordered = false;
         let answer = match question {
             GateQuestion::Permit(asking) => json::write(&gate.permit(asking, now, &settings)),
             GateQuestion::Renew { permit } => json::write(&gate.renew(permit, now, &settings)),
@@ -66,13 +99,14 @@ impl GateObject {
                 json::write(&gate.status(now, &settings))
             }
             GateQuestion::Force { order } => {
-                log::event(&Event::GateOverridden {
-                    model: &name,
+                is_ordered = true;
+                self.note(&Event::GateOverridden {
+                    model: name,
                     state: order.state.name(),
                     lasts_ms: millis(order.lasts),
                     author: &order.author,
                     note: &order.note,
-                });
+                })?;
                 gate.force(order, now, &settings);
                 json::write(&gate.status(now, &settings))
             }
@@ -82,21 +116,84 @@ impl GateObject {
             }
         };
         // Any question may have moved it: a permit that is the probe's does, and so does the first one after an override.
-        let job = Some(asker.as_str()).filter(|asker| !asker.is_empty());
-        for Past { transition: Transition { from, to, why }, .. } in gate.moves_since(before) {
-            log::event(&Event::GateTransition { job, model: &name, from, to, why });
-        }
+        let has_moved = self.note_moves(gate, before, name, asker)?;
         self.save(gate)?;
-        if meter::has_news() {
-            let env = self.env.clone();
-            self.state.wait_until(async move { meter::flush_soon(&env).await });
+        Ok((answer, has_moved || is_ordered))
+    }
+
+    /// Ends an order whose time is over, and takes what is noted to the Meter object. How long until there is more to do.
+    async fn work(&self) -> Result<Option<Duration>> {
+        let name = self.name()?;
+        let left = self.expire(&name)?;
+        let noted = self.noted()?;
+        let Some(last) = noted.last().map(|it| it.number) else { return Ok(left) };
+        let dispatch = Dispatch { from: format!("gate {name}"), noted };
+        if let Err(error) = MeterStub::new(&self.env).hear(&dispatch).await {
+            log::trouble(None, "meter", &error.to_string());
+            return Ok(Some(TROUBLE_PAUSE));
         }
-        Response::ok(answer)
+        self.sql().exec("DELETE FROM noted WHERE number <= ?", vec![number(last)])?;
+        // Others have been noted meanwhile.
+        Ok(if self.noted()?.is_empty() { left } else { Some(SOON) })
+    }
+
+    /// Ends what is over. How long the operator's order is in force yet.
+    fn expire(&self, name: &str) -> Result<Option<Duration>> {
+        let (settings, now) = (self.settings()?, clock::now());
+        let mut kept = self.gate.borrow_mut();
+        let gate = match &mut *kept {
+            Some(gate) => gate,
+            empty => empty.insert(self.load(name)?),
+        };
+        let before = gate.last_move();
+        gate.expire(now, &settings);
+        if self.note_moves(gate, before, name, "")? {
+            self.save(gate)?;
+        }
+        Ok(gate.order_left(now).map(|left| left.max(SOON)))
+    }
+
+    fn note_moves(&self, gate: &Gate, before: Option<Past>, name: &str, asker: &str) -> Result<bool> {
+        let job = Some(asker).filter(|asker| !asker.is_empty());
+        let mut has_moved = false;
+        for Past { transition: Transition { from, to, why }, .. } in gate.moves_since(before) {
+            self.note(&Event::GateTransition { job, model: name, from, to, why })?;
+            has_moved = true;
+        }
+        Ok(has_moved)
+    }
+
+    /// Logs an event, and keeps it until the Meter object has it.
+    fn note(&self, event: &Event<'_>) -> Result<()> {
+        log::event(event);
+        let values = vec![number(clock::now().as_millis()), event.line().into()];
+        self.sql().exec("INSERT INTO noted (at, line) VALUES (?, ?)", values)?;
+        Ok(())
+    }
+
+    fn noted(&self) -> Result<Vec<Noted>> {
+        let mut noted = Vec::new();
+        for row in self.sql().exec("SELECT number, at, line FROM noted ORDER BY number LIMIT 100", None)?.raw() {
+            if let [number, at, SqlStorageValue::String(line)] = &row?[..] {
+                let (number, at) = (whole_number(number), Timestamp::from_millis(whole_number(at)));
+                noted.push(Noted { number, at, line: line.clone() });
+            }
+        }
+        Ok(noted)
+    }
+
+    fn settings(&self) -> Result<GateSettings> {
+        Ok(settings::load(&self.env).map_err(|_| "the configuration is broken")?.policy.gate())
     }
 
     fn load(&self, name: &str) -> Result<Gate> {
-        let sql = self.state.storage().sql();
-        sql.exec("CREATE TABLE IF NOT EXISTS gate (id INTEGER PRIMARY KEY CHECK (id = 0), json TEXT NOT NULL)", None)?;
+        let sql = self.sql();
+        for statement in TABLES {
+            sql.exec(statement, None)?;
+        }
+        if !name.is_empty() {
+            sql.exec("INSERT OR REPLACE INTO name (id, text) VALUES (0, ?)", vec![name.into()])?;
+        }
         let row = sql.exec("SELECT json FROM gate", None)?.raw().next().transpose()?;
         match row.and_then(|columns| columns.into_iter().next()) {
             // A gate that this version cannot read is begun anew: it learns again within a minute.
@@ -113,8 +210,7 @@ impl GateObject {
 
     fn save(&self, gate: &Gate) -> Result<()> {
         let json = json::write(gate);
-        let sql = self.state.storage().sql();
-        sql.exec("INSERT OR REPLACE INTO gate (id, json) VALUES (0, ?)", vec![json.into()])?;
+        self.sql().exec("INSERT OR REPLACE INTO gate (id, json) VALUES (0, ?)", vec![json.into()])?;
         Ok(())
     }
 
@@ -127,4 +223,30 @@ impl GateObject {
             }
         });
     }
+
+    /// Its own name, which an alarm does not bring.
+    fn name(&self) -> Result<String> {
+        for statement in TABLES {
+            self.sql().exec(statement, None)?;
+        }
+        let row = self.sql().exec("SELECT text FROM name", None)?.raw().next().transpose()?;
+        Ok(match row.and_then(|columns| columns.into_iter().next()) {
+            Some(SqlStorageValue::String(name)) => name,
+            _ => String::new(),
+        })
+    }
+
+    fn sql(&self) -> SqlStorage {
+        self.state.storage().sql()
+    }
 }
+
+const TABLES: [&str; 3] = [
+    "CREATE TABLE IF NOT EXISTS gate (id INTEGER PRIMARY KEY CHECK (id = 0), json TEXT NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS name (id INTEGER PRIMARY KEY CHECK (id = 0), text TEXT NOT NULL)",
+    // Numbers are never used again: the Meter object tells by them what it has had.
+    "CREATE TABLE IF NOT EXISTS noted (number INTEGER PRIMARY KEY AUTOINCREMENT, at INTEGER NOT NULL, line TEXT NOT NULL)",
+];
+/// What happens at the same time goes together.
+const SOON: Duration = Duration::from_millis(100);
+const TROUBLE_PAUSE: Duration = Duration::from_secs(5);

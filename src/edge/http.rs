@@ -1,26 +1,23 @@
 //! The HTTP routes, each a list of steps.
 
-use std::cell::RefCell;
 use std::rc::Rc;
 
 use futures_util::StreamExt;
-use futures_util::future::LocalBoxFuture;
 use worker::{Context, Env, Headers, Method, Request, Response, Result};
 
 use super::messages::{self, Place};
-use super::stubs::{Cancellation, GateStub, JobStub, MeterStub, ObjectError, Regeneration, Reply, Watch};
-use super::{clock, entropy, listing, log, meter, results, settings, together};
+use super::stubs::{Cancellation, GateStub, JobStub, ObjectError, Regeneration, Reply, Watch};
+use super::{clock, entropy, figures, listing, log, meter, results, settings};
 use crate::api::address::Address;
 use crate::api::auth::{self, Caller};
 use crate::api::error::{ApiError, ErrorKind};
-use crate::api::metrics::{self, Format};
 use crate::api::overriding;
 use crate::api::read_token;
 use crate::api::route::Route;
 use crate::api::status::{self, Published, Question};
 use crate::config::{Config, Fault};
 use crate::job::JobId;
-use crate::json::{self, Map, Text, ToJson};
+use crate::json::{self, ToJson};
 use crate::policy::wording::Messages;
 use crate::submission::{self, Creation, Incoming, MAX_BODY_BYTES};
 
@@ -96,8 +93,8 @@ async fn route(request: Request, env: &Env, context: &Rc<Context>, request_id: &
         }
         (Route::Events(Some(id)), _) => watch(&request, &id, &address, caller, &config, env).await,
         (Route::Override(model), method) => force(model.as_deref(), &method, request, &caller, env).await,
-        (Route::Metrics, _) => metrics(&request, &address, &caller, env).await,
-        (Route::Gates | Route::Health, _) => gates(&caller, &config, env).await,
+        (Route::Metrics, _) => figures::metrics(&request, &address, &caller, &config, env).await,
+        (Route::Gates | Route::Health, _) => figures::gates(&caller, &config, env).await,
     }
 }
 
@@ -309,58 +306,6 @@ async fn force(model: Option<&str>, method: &Method, mut request: Request, calle
     respond(200, status.get().to_owned(), &[("cache-control", "no-store")])
 }
 
-async fn metrics(request: &Request, address: &Address<'_>, caller: &Caller, env: &Env) -> Answer {
-    caller.check_operator()?;
-    let accept = request.headers().get("accept").ok().flatten();
-    let (format, wanted) = metrics::question(address, accept.as_deref())?;
-    // What this isolate knows is told first: who asks after a call wants to see it.
-    meter::flush(env).await;
-    let readings = MeterStub::new(env).read(wanted).await.map_err(|error| unavailable(None, &error))?;
-    let (body, content_type) = match format {
-        Format::Json => (metrics::json(&readings), "application/json"),
-        Format::Prometheus => (readings.totals.exposition(), "text/plain; version=0.0.4; charset=utf-8"),
-    };
-    respond(200, body, &[("content-type", content_type), ("cache-control", "no-store")])
-}
-
-async fn gates(caller: &Caller, config: &Config, env: &Env) -> Answer {
-    caller.check_operator()?;
-    let mut models = results::gates(env).await.unwrap_or_else(|error| {
-        log::trouble(None, "kv", &error);
-        Vec::new()
-    });
-    for model in [&config.primary_model, &config.fallback_model] {
-        if !models.contains(model) {
-            models.push(model.clone());
-        }
-    }
-    let gates = RefCell::new(Map::default());
-    let asked = models.into_iter().map(|model| -> LocalBoxFuture<'_, ()> { Box::pin(gate(model, &gates, env)) });
-    together::all(asked.collect()).await;
-    json(200, &Gates { gates: gates.take() }, &[("cache-control", "no-store")])
-}
-
-async fn gate(model: String, gates: &RefCell<Map<String, Text>>, env: &Env) {
-    let status = GateStub::new(env, &model, "").status().await.unwrap_or_else(|error| {
-        log::trouble(None, "gate", &error.to_string());
-        json::write_text(&Silent { error: error.to_string() })
-    });
-    gates.borrow_mut().insert(model, status);
-}
-
-struct Gates {
-    gates: Map<String, Text>,
-}
-
-json::output!(Gates { gates });
-
-/// In place of a gate that does not answer.
-struct Silent {
-    error: String,
-}
-
-json::output!(Silent { error });
-
 fn health(loaded: std::result::Result<&Config, &[Fault]>) -> Answer {
     struct Health<'a> {
         status: &'static str,
@@ -480,7 +425,7 @@ pub(super) fn unavailable(job: Option<&JobId>, error: &ObjectError) -> ApiError 
     ApiError::unavailable("the job's storage did not answer; try again, with the same idempotency-key if you submit", 2)
 }
 
-fn json(status: u16, value: &dyn ToJson, headers: &[(&str, &str)]) -> Answer {
+pub(super) fn json(status: u16, value: &dyn ToJson, headers: &[(&str, &str)]) -> Answer {
     respond(status, json::write(value), headers)
 }
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use worker::{DurableObject, Env, Request, Response, Result, SqlStorage, SqlStorageValue, State, durable_object};
 
+use super::sql::{number, whole_number};
 use super::stubs::NAME_HEADER;
 use super::{clock, log, results, settings, wire};
 use crate::api::listing::Query;
@@ -59,6 +60,7 @@ impl IndexObject {
         match operation.as_str() {
             "/tell" => self.tell(&wire::decode(&body)?, name).await,
             "/list" => self.list(&wire::decode(&body)?),
+            "/oldest" => Response::ok(json::write(&self.oldest()?)),
             _ => Response::error("no such operation", 404),
         }
     }
@@ -71,11 +73,11 @@ impl IndexObject {
             self.introduce(name);
         }
         let values = vec![
-            number(row.created_at),
+            number(row.created_at.as_millis()),
             row.id.to_string().into(),
             i64::from(row.version).into(),
             row.standing.name().into(),
-            number(row.ends_at),
+            number(row.ends_at.as_millis()),
             json::write(row).into(),
         ];
         self.sql().exec(TELL, values)?;
@@ -94,7 +96,7 @@ impl IndexObject {
         if !self.exists()? {
             return Response::ok("[]");
         }
-        let mut values = vec![number(clock::now() - self.retention()?)];
+        let mut values = vec![self.oldest_shown()?];
         // The names are our own.
         let mut conditions = match query.standing {
             Some(standing) => format!("standing = '{}'", standing.name()),
@@ -102,7 +104,7 @@ impl IndexObject {
         };
         if let Some(after) = &query.after {
             conditions.push_str(" AND (created_at, id) < (?, ?)");
-            values.extend([number(after.created_at), after.id.to_string().into()]);
+            values.extend([number(after.created_at.as_millis()), after.id.to_string().into()]);
         }
         values.push(i64::from(query.rows).into());
         // The plus keeps it from looking for ends first, and then sorting all that it finds.
@@ -118,17 +120,32 @@ impl IndexObject {
         Response::ok(format!("[{}]", rows.join(",")))
     }
 
+    /// When the oldest of the jobs was submitted that are not over.
+    fn oldest(&self) -> Result<Option<Timestamp>> {
+        if !self.exists()? {
+            return Ok(None);
+        }
+        let row = self.sql().exec(OLDEST, vec![number(clock::now().as_millis())])?.raw().next().transpose()?;
+        let created_at = row.and_then(|columns| columns.into_iter().next());
+        Ok(created_at.map(|at| Timestamp::from_millis(whole_number(&at))))
+    }
+
     /// Deletes rows whose time is over; when that of the next one is.
     fn sweep(&self) -> Result<Option<Timestamp>> {
         let retention = self.retention()?;
-        self.sql().exec(SWEEP, vec![number(clock::now() - retention), ROWS_A_SWEEP.into()])?;
+        self.sql().exec(SWEEP, vec![self.oldest_shown()?, ROWS_A_SWEEP.into()])?;
         let next = self.sql().exec("SELECT MIN(ends_at) FROM job", None)?.raw().next().transpose()?;
         Ok(match next.and_then(|columns| columns.into_iter().next()) {
-            Some(SqlStorageValue::Integer(ends_at)) => {
-                Some(Timestamp::from_millis(u64::try_from(ends_at).unwrap_or_default()) + retention)
+            Some(ends_at @ SqlStorageValue::Integer(_)) => {
+                Some(Timestamp::from_millis(whole_number(&ends_at)) + retention)
             }
             _ => None,
         })
+    }
+
+    /// When the oldest have ended that are kept.
+    fn oldest_shown(&self) -> Result<SqlStorageValue> {
+        Ok(number((clock::now() - self.retention()?).as_millis()))
     }
 
     fn retention(&self) -> Result<Duration> {
@@ -163,11 +180,6 @@ impl IndexObject {
     }
 }
 
-/// A moment, as far as a number of JavaScript's can say it.
-fn number(at: Timestamp) -> SqlStorageValue {
-    i64::try_from(at.as_millis()).unwrap_or(i64::MAX).min(MAX_SAFE_INTEGER).into()
-}
-
 const TABLES: [&str; 3] = [
     "CREATE TABLE IF NOT EXISTS job (created_at INTEGER NOT NULL, id TEXT NOT NULL, version INTEGER NOT NULL, \
      standing TEXT NOT NULL, ends_at INTEGER NOT NULL, json TEXT NOT NULL, PRIMARY KEY (created_at, id)) WITHOUT ROWID",
@@ -177,10 +189,11 @@ const TABLES: [&str; 3] = [
 const TELL: &str = "INSERT INTO job (created_at, id, version, standing, ends_at, json) VALUES (?, ?, ?, ?, ?, ?) \
      ON CONFLICT (created_at, id) DO UPDATE SET version = excluded.version, standing = excluded.standing, \
      ends_at = excluded.ends_at, json = excluded.json WHERE excluded.version >= job.version";
+/// One that should have ended by now is over, and its row is to come.
+const OLDEST: &str = "SELECT created_at FROM job WHERE standing = 'open' AND +ends_at > ? ORDER BY created_at LIMIT 1";
 const SWEEP: &str = "DELETE FROM job WHERE (created_at, id) IN \
      (SELECT created_at, id FROM job WHERE ends_at <= ? ORDER BY ends_at LIMIT ?)";
 /// Some milliseconds' work, and at one sweep every ten seconds a hundred jobs a second.
 const ROWS_A_SWEEP: i64 = 1_000;
 const PAUSE: Duration = Duration::from_secs(10);
 const TROUBLE_PAUSE: Duration = Duration::from_secs(60);
-const MAX_SAFE_INTEGER: i64 = (1 << 53) - 1;

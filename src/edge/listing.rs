@@ -8,13 +8,14 @@ use worker::Env;
 
 use super::http::{Answer, respond};
 use super::stubs::{IndexStub, JobStub};
-use super::{clock, log, results, together};
+use super::{clock, log, results, settings, together};
 use crate::api::address::Address;
 use crate::api::auth::Caller;
 use crate::api::error::{ApiError, ErrorKind};
 use crate::api::listing::{Asked, Page};
 use crate::config::Config;
 use crate::job::JobId;
+use crate::policy::time::Timestamp;
 
 /// The jobs that `caller` may see.
 pub(super) async fn list(address: Address<'_>, caller: &Caller, config: &Config, env: &Env) -> Answer {
@@ -64,6 +65,22 @@ async fn ask_indexes(clients: &[String], asked: &Asked, env: &Env) -> Result<Pag
         return Err(ApiError::unavailable("the list of jobs did not answer; the jobs themselves are not affected", 2));
     }
     Ok(Page::of(found, asked))
+}
+
+/// When the oldest job of all clients was submitted that is not over, as far as their indexes answer.
+pub(super) async fn oldest(env: &Env) -> Option<Timestamp> {
+    let config = settings::load(env).ok()?;
+    let (clients, found) = (everybody(&config, env).await, RefCell::new(Vec::new()));
+    let asking = clients.iter().map(|client| -> LocalBoxFuture<'_, ()> {
+        Box::pin(async {
+            match IndexStub::new(env, client, "").oldest().await {
+                Ok(at) => found.borrow_mut().extend(at),
+                Err(error) => log::trouble(None, "index", &error.to_string()),
+            }
+        })
+    });
+    together::six_at_a_time(asking.collect()).await;
+    found.into_inner().into_iter().min()
 }
 
 async fn confirm(id: &JobId, page: &RefCell<Page>, env: &Env) {

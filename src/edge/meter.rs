@@ -49,10 +49,12 @@ pub(super) async fn flush(env: &Env) {
     if news.is_empty() {
         return;
     }
-    analyse(env, &news.counts);
-    if let Err(error) = MeterStub::new(env).take(&news).await {
-        log::trouble(None, "meter", &error.to_string());
-        PENDING.with_borrow_mut(|pending| pending.put_back(news));
+    match MeterStub::new(env).take(&news).await {
+        Ok(()) => analyse(env, &news.counts),
+        Err(error) => {
+            log::trouble(None, "meter", &error.to_string());
+            PENDING.with_borrow_mut(|pending| pending.put_back(news));
+        }
     }
 }
 

@@ -12,17 +12,19 @@ use std::time::Duration;
 use worker::{DurableObject, Env, Request, Response, Result, SqlStorage, SqlStorageValue, State, durable_object};
 
 use super::post::post;
-use super::{clock, log, settings, wire};
+use super::sql::{number, whole_number};
+use super::{clock, listing, log, settings, wire};
+use crate::api::alert::{self, Circumstances};
 use crate::api::metrics::unfinished;
 use crate::json::{self, Map, Text};
 use crate::policy::time::Timestamp;
-use crate::telemetry::News;
-use crate::telemetry::alerts::{self, Alert, Alerts};
+use crate::telemetry::alerts::{Alert, Alerts};
 use crate::telemetry::figures::Figures;
 use crate::telemetry::metric::{Counts, is_kept_by};
 use crate::telemetry::readings::{
     HOURS_KEPT, Happened, Hour, MAX_SERIES, MINUTES_KEPT, Point, Readings, WINDOW_MINUTES, Wanted,
 };
+use crate::telemetry::{Dispatch, News, Noted};
 
 /// The deployment's meter.
 #[durable_object(alarm)]
@@ -69,6 +71,7 @@ impl MeterObject {
         }
         match operation.as_str() {
             "/take" => self.take(&wire::decode(&body)?).await,
+            "/hear" => self.hear(&wire::decode(&body)?).await,
             "/read" => Response::ok(json::write(&self.read(wire::decode(&body)?)?)),
             _ => Response::error("no such operation", 404),
         }
@@ -90,17 +93,30 @@ impl MeterObject {
                 self.sql().exec(ADD_TO_HOUR, vec![hour.clone(), series.as_str().into(), value])?;
             }
         }
-        for event in &news.events {
-            self.sql().exec(ADD_EVENT, vec![number(now.as_millis()), event.as_str().into()])?;
-        }
         if let Some(origin) = &news.origin {
             self.keep(ORIGIN, origin)?;
         }
+        self.alert(now, |alerts| alerts.on_counts(&news.counts, now)).await
+    }
+
+    /// Takes what somebody has kept for it, unless it has it already.
+    async fn hear(&self, dispatch: &Dispatch) -> Result<Response> {
+        let now = clock::now();
+        let name = format!("heard from {}", dispatch.from);
+        let last = self.kept(&name)?.and_then(|last| last.parse().ok()).unwrap_or_default();
+        for Noted { number: last, at, line } in dispatch.since(last) {
+            self.sql().exec(ADD_EVENT, vec![number(at.as_millis()), line.as_str().into()])?;
+            self.keep(&name, &last.to_string())?;
+        }
+        self.alert(now, |alerts| dispatch.since(last).for_each(|it| alerts.on_event(&it.line, it.at, now))).await
+    }
+
+    /// Has `note` decide what is to be told, and sees to it that it will be.
+    async fn alert(&self, now: Timestamp, note: impl FnOnce(&mut Alerts)) -> Result<Response> {
         let mut next = SWEEP_EVERY;
         if self.receiver().is_some() {
             let mut alerts = self.alerts()?;
-            news.events.iter().for_each(|event| alerts.on_event(event, now));
-            alerts.on_counts(&news.counts, now);
+            note(&mut alerts);
             // Whatever has happened may have broken an objective.
             next = (self.judged_at.get() + JUDGE_EVERY).after(now).max(SOON);
             next = alerts.next().map_or(next, |at| at.after(now).clamp(SOON, next));
@@ -154,8 +170,15 @@ impl MeterObject {
     /// Whether the receiver has taken it.
     async fn send(&self, receiver: &str, alert: &Alert, window: &Counts) -> Result<bool> {
         let totals = self.counts("SELECT series, value FROM total ORDER BY series", vec![])?;
-        let page = self.kept(ORIGIN)?;
-        let body = alerts::body(alert, window, &unfinished(&totals), page.as_deref());
+        let origin = self.kept(ORIGIN)?;
+        let oldest = listing::oldest(&self.env).await;
+        let circumstances = Circumstances {
+            window,
+            unfinished: &unfinished(&totals),
+            longest_wait: oldest.map(|at| clock::now().since(at)),
+            origin: origin.as_deref(),
+        };
+        let body = alert::body(alert, &circumstances);
         let headers = [("content-type", "application/json".into())];
         let said = match post(receiver, &headers, body.into(), RECEIVER_PATIENCE).await {
             Ok(response) if (200..300).contains(&response.status_code()) => return Ok(true),
@@ -302,24 +325,6 @@ impl MeterObject {
     }
 }
 
-fn number(value: u64) -> SqlStorageValue {
-    i64::try_from(value).unwrap_or(i64::MAX).min(MAX_SAFE_INTEGER).into()
-}
-
-/// A sum may come back as a double.
-#[allow(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "sums of what was no larger when it came in"
-)]
-fn whole_number(value: &SqlStorageValue) -> u64 {
-    match value {
-        SqlStorageValue::Integer(value) => u64::try_from(*value).unwrap_or_default(),
-        SqlStorageValue::Float(value) => *value as u64,
-        _ => 0,
-    }
-}
-
 fn whole_numbers<const N: usize>(row: Vec<SqlStorageValue>) -> [u64; N] {
     let mut row = row.iter().map(whole_number);
     std::array::from_fn(|_| row.next().unwrap_or_default())
@@ -360,5 +365,4 @@ const JUDGE_EVERY: Duration = Duration::from_secs(15);
 const SOON: Duration = Duration::from_millis(200);
 const RECEIVER_PATIENCE: Duration = Duration::from_secs(10);
 const SWEEP_EVERY: Duration = Duration::from_secs(900);
-const MAX_SAFE_INTEGER: i64 = (1 << 53) - 1;
 const METER: &str = "meter";

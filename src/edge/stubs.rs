@@ -19,9 +19,10 @@ use crate::policy::forced::Order;
 use crate::policy::gate::View;
 use crate::policy::priority::Priority;
 use crate::policy::rate_limits::RateLimits;
+use crate::policy::time::Timestamp;
 use crate::submission::Creation;
-use crate::telemetry::News;
 use crate::telemetry::readings::{Readings, Wanted};
+use crate::telemetry::{Dispatch, News};
 
 /// Why an object gave no answer.
 #[derive(Debug, thiserror::Error)]
@@ -289,6 +290,11 @@ impl<'a> IndexStub<'a> {
         Ok(wire::decode(&self.exchange("list", &json::write(query).into_bytes()).await?)?)
     }
 
+    /// When the oldest of its jobs was submitted that are not over.
+    pub(super) async fn oldest(&self) -> Result<Option<Timestamp>, ObjectError> {
+        Ok(wire::decode(&self.exchange("oldest", b"").await?)?)
+    }
+
     async fn exchange(&self, operation: &str, body: &[u8]) -> Result<Vec<u8>, ObjectError> {
         exchange(self.env, INDEX_BINDING, self.client, self.job, operation, body, LIST_PATIENCE).await
     }
@@ -306,6 +312,10 @@ impl<'a> MeterStub<'a> {
 
     pub(super) async fn take(&self, news: &News) -> Result<(), ObjectError> {
         self.exchange("take", &json::write(news).into_bytes()).await.map(drop)
+    }
+
+    pub(super) async fn hear(&self, dispatch: &Dispatch) -> Result<(), ObjectError> {
+        self.exchange("hear", &json::write(dispatch).into_bytes()).await.map(drop)
     }
 
     pub(super) async fn read(&self, wanted: Wanted) -> Result<Readings, ObjectError> {

@@ -8,8 +8,7 @@
 //!   minutes.
 //! - **An objective** is judged by the last 60 minutes, and by no fewer than twenty users, answers or jobs: one of three is no rate.
 //!
-//! Whoever reads it wants to know within half a minute whether it is the provider: each message has the causes of the last hour, how
-//! many jobs wait, and where to look.
+//! How a message looks is said by `api::alert`.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -43,12 +42,13 @@ impl Default for Alerts {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Subject {
     told_at: Timestamp,
-    /// The latest that was not told of, and how many of them there are.
+    /// The latest that was not told of, when it was, and how many of them there are.
     kept: Option<String>,
+    since: Timestamp,
     count: u32,
 }
 
-json::object!(default Subject { told_at, kept, count });
+json::object!(default Subject { told_at, kept, since, count });
 
 /// A message that is to be sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,19 +59,21 @@ pub struct Alert {
     pub subject: String,
     /// What has happened, in a sentence.
     pub text: String,
-    /// When.
-    pub at: Timestamp,
+    /// Since when it has been so.
+    pub since: Timestamp,
+    /// When it was first to be sent.
+    at: Timestamp,
     /// When it is to be tried next.
     next_at: Timestamp,
     /// How often it was tried.
     tries: u32,
 }
 
-json::object!(Alert { id, subject, text, at, next_at, tries });
+json::object!(Alert { id, subject, text, since, at, next_at, tries });
 
 impl Alerts {
-    /// Takes a log line that came to the Meter: a gate's move, or an order of the operator.
-    pub fn on_event(&mut self, line: &str, now: Timestamp) {
+    /// Takes a log line of something that happened at `at`: a gate's move, or an order of the operator.
+    pub fn on_event(&mut self, line: &str, at: Timestamp, now: Timestamp) {
         let Ok(fields) = Fields::parse(line) else { return };
         let text = |name: &str| fields.string(name).unwrap_or_default();
         let model = text("model");
@@ -92,7 +94,7 @@ impl Alerts {
                     // Every probe goes through here.
                     _ => return,
                 };
-                self.say(format!("gate {model}"), said, now);
+                self.say(format!("gate {model}"), said, at, now);
             }
             "gate_overridden" => {
                 let seconds = fields.get("lasts_ms").and_then(|it| it.get().parse::<u64>().ok()).unwrap_or(0) / 1_000;
@@ -102,7 +104,7 @@ impl Alerts {
                     text("state"),
                     text("note")
                 );
-                self.say(format!("override {model}"), said, now);
+                self.say(format!("override {model}"), said, at, now);
             }
             _ => {}
         }
@@ -121,7 +123,7 @@ impl Alerts {
                 }
                 _ => continue,
             };
-            self.say(format!("{cause} {model}"), said, now);
+            self.say(format!("{cause} {model}"), said, now, now);
         }
     }
 
@@ -169,7 +171,7 @@ impl Alerts {
                 } else {
                     format!("The objective of {objective} is met again")
                 };
-                self.say(objective.to_owned(), said, now);
+                self.say(objective.to_owned(), said, now, now);
             }
         }
     }
@@ -190,7 +192,8 @@ impl Alerts {
                 let others = std::mem::take(&mut thread.count).saturating_sub(1);
                 thread.told_at = now;
                 let text = if others == 0 { text } else { format!("{text} (the last of {} since)", others + 1) };
-                self.send(subject, text, now);
+                let since = thread.since;
+                self.send(subject, text, since, now);
             }
         }
         // Subjects that are quiet need not be remembered.
@@ -220,57 +223,27 @@ impl Alerts {
         threads.chain(self.outbox.iter().map(|alert| alert.next_at)).min()
     }
 
-    fn say(&mut self, subject: String, text: String, now: Timestamp) {
+    fn say(&mut self, subject: String, text: String, since: Timestamp, now: Timestamp) {
         let known = self.subjects.get(&subject).cloned().unwrap_or_default();
         let is_quiet = known.told_at + self.quiet > now && known.told_at <= now;
         if is_quiet || known.kept.is_some() {
             let count = known.count.saturating_add(1);
-            self.subjects.insert(subject, Subject { kept: Some(text), count, ..known });
+            self.subjects.insert(subject, Subject { kept: Some(text), since, count, ..known });
             return;
         }
         self.subjects.insert(subject.clone(), Subject { told_at: now, ..Subject::default() });
-        self.send(subject, text, now);
+        self.send(subject, text, since, now);
     }
 
-    fn send(&mut self, subject: String, text: String, now: Timestamp) {
+    fn send(&mut self, subject: String, text: String, since: Timestamp, now: Timestamp) {
         self.number = self.number.saturating_add(1);
-        self.outbox.push_back(Alert { id: self.number, subject, text, at: now, next_at: now, tries: 0 });
+        self.outbox.push_back(Alert { id: self.number, subject, text, since, at: now, next_at: now, tries: 0 });
         while self.outbox.len() > MOST {
             self.outbox.pop_front();
         }
     }
 }
 
-/// The message as Slack and what is compatible with it read it.
-#[must_use]
-pub fn body(alert: &Alert, window: &Counts, unfinished: &Map<String, u64>, page: Option<&str>) -> String {
-    let causes: Vec<String> = window
-        .by(Metric::Calls, &["model", "cause"])
-        .into_iter()
-        .filter_map(|(labels, calls)| Some(format!("{calls} {} ({})", labels.get(1)?, labels.first()?)))
-        .collect();
-    let waiting: Vec<String> = unfinished.iter().map(|(priority, jobs)| format!("{jobs} {priority}")).collect();
-    let mut text = format!("Spillway: {}.\nCalls of the last 60 min: {}.", alert.text, or_none(&causes));
-    text.push_str(&format!("\nJobs that are not over: {}.\nIs it the provider? {STATUS_PAGE}", or_none(&waiting)));
-    if let Some(page) = page {
-        text.push_str(&format!("\nFigures and gates: {page}/"));
-    }
-    text.push_str(&format!("\nOur own: {ANALYTICS}"));
-    json::write(&Body { text })
-}
-
-fn or_none(list: &[String]) -> String {
-    if list.is_empty() { "none".to_owned() } else { list.join(", ") }
-}
-
-struct Body {
-    text: String,
-}
-
-json::output!(Body { text });
-
-const STATUS_PAGE: &str = "https://status.anthropic.com";
-const ANALYTICS: &str = "https://dash.cloudflare.com/?to=/:account/workers-and-pages";
 /// Unless it is configured.
 const QUIET: Duration = Duration::from_secs(600);
 const MIN_SAMPLE: u64 = 20;
@@ -292,7 +265,7 @@ mod tests {
     fn moves(alerts: &mut Alerts, to: &str, seconds: u64) {
         let line =
             format!(r#"{{"event":"gate_transition","model":"m","from":"x","to":"{to}","why":"failures_in_a_row"}}"#);
-        alerts.on_event(&line, at(seconds));
+        alerts.on_event(&line, at(seconds), at(seconds));
     }
 
     /// Sends what is due.
@@ -313,7 +286,7 @@ mod tests {
         assert_eq!(told(&mut alerts, 0), [said]);
         moves(&mut alerts, "half_open", 90);
         let failed = r#"{"event":"gate_transition","model":"m","from":"half_open","to":"open","why":"probe_failed"}"#;
-        alerts.on_event(failed, at(91));
+        alerts.on_event(failed, at(91), at(91));
         assert_eq!((told(&mut alerts, 600), alerts.next()), (vec![], None));
     }
 
@@ -346,6 +319,7 @@ mod tests {
         }
         alerts.on_event(
             r#"{"event":"gate_overridden","model":"m","state":"open","lasts_ms":60000,"author":"ada","note":"why"}"#,
+            at(seconds - 1),
             at(seconds - 1),
         );
         assert_eq!(alerts.due(at(seconds - 1)).unwrap().text, "m: ada has forced the gate open for 60 s: why");
@@ -399,22 +373,19 @@ mod tests {
     }
 
     #[test]
-    fn a_message_says_what_to_look_at() {
+    fn a_message_says_since_when_it_has_been_so_however_late_it_comes() {
         let mut alerts = Alerts::default();
-        moves(&mut alerts, "open", 0);
-        let alert = alerts.due(at(0)).unwrap();
-        let mut window = Counts::default();
-        window.0.insert(Metric::Calls.series(&["m", "overloaded", "default", "high"]), 12);
-        let unfinished = [("high".to_owned(), 3)].into_iter().collect();
-        let text = body(&alert, &window, &unfinished, Some("https://spillway.example"));
-        for part in [
-            "12 overloaded (m)",
-            "3 high",
-            "https://status.anthropic.com",
-            "https://spillway.example/",
-            "dash.cloudflare",
-        ] {
-            assert!(text.contains(part), "{part} in {text}");
-        }
+        let opened = r#"{"event":"gate_transition","model":"m","from":"closed","to":"open","why":"failure_rate"}"#;
+        let closed =
+            r#"{"event":"gate_transition","model":"m","from":"half_open","to":"closed","why":"probe_succeeded"}"#;
+        alerts.on_event(opened, at(0), at(2));
+        alerts.on_event(closed, at(90), at(91));
+        let mut since = |seconds| {
+            alerts.due(at(seconds)).map(|alert| {
+                alerts.sent(alert.id);
+                alert.since
+            })
+        };
+        assert_eq!((since(2), since(601), since(602)), (Some(at(0)), None, Some(at(90))));
     }
 }

@@ -52,6 +52,18 @@ pub enum Metric {
     MessagesDiscarded,
     /// Things of ours that did not answer or refused.
     Troubles,
+    /// Jobs that are not over.
+    JobsUnfinished,
+    /// How old the oldest of them is.
+    OldestJobAge,
+    /// Which state a gate is in.
+    GateState,
+    /// Jobs that sleep because a gate held them.
+    GateHeld,
+    /// Calls of a model that are on their way.
+    GateInFlight,
+    /// How many may be.
+    GateInFlightLimit,
 }
 
 /// How a metric adds up.
@@ -59,6 +71,8 @@ pub enum Metric {
 pub enum Shape {
     /// A number that grows.
     Counter,
+    /// A number that is so at this moment: nothing adds to it, it is asked for when somebody reads.
+    Gauge,
     /// Durations in seconds: so many up to each of [`BOUNDS`], and their sum in milliseconds.
     Histogram,
 }
@@ -84,7 +98,7 @@ pub const BOUNDS: [u64; 16] = [
 
 impl Metric {
     /// All of them.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 26] = [
         Self::JobsSubmitted,
         Self::JobsFinished,
         Self::JobsFirstTry,
@@ -105,12 +119,18 @@ impl Metric {
         Self::Webhooks,
         Self::MessagesDiscarded,
         Self::Troubles,
+        Self::JobsUnfinished,
+        Self::OldestJobAge,
+        Self::GateState,
+        Self::GateHeld,
+        Self::GateInFlight,
+        Self::GateInFlightLimit,
     ];
 
     /// What is known of it.
     #[must_use]
     pub const fn facts(self) -> Facts {
-        use Shape::{Counter, Histogram};
+        use Shape::{Counter, Gauge, Histogram};
         let (name, shape, labels, help): (_, _, &'static [&'static str], _) = match self {
             Self::JobsSubmitted => {
                 ("spillway_jobs_submitted_total", Counter, &["kind", "priority"], "Jobs that were stored.")
@@ -213,6 +233,36 @@ impl Metric {
                 Counter,
                 &["part"],
                 "Times that a part of the deployment did not answer or refused.",
+            ),
+            Self::JobsUnfinished => (
+                "spillway_jobs_unfinished",
+                Gauge,
+                &["priority"],
+                "Jobs that are not over, by what was submitted and finished.",
+            ),
+            Self::OldestJobAge => (
+                "spillway_oldest_job_age_seconds",
+                Gauge,
+                &[],
+                "Seconds since the oldest job was submitted that is not over; 0 if there is none.",
+            ),
+            Self::GateState => (
+                "spillway_gate_state",
+                Gauge,
+                &["model", "state"],
+                "1 for the state that the model's gate is in, 0 for the others.",
+            ),
+            Self::GateHeld => {
+                ("spillway_gate_held_jobs", Gauge, &["model"], "Jobs that sleep because the gate held them.")
+            }
+            Self::GateInFlight => {
+                ("spillway_gate_calls_in_flight", Gauge, &["model"], "Calls with a permit that are on their way.")
+            }
+            Self::GateInFlightLimit => (
+                "spillway_gate_calls_in_flight_limit",
+                Gauge,
+                &["model"],
+                "How many may be: it falls with each overload and rises with answers.",
             ),
         };
         Facts { name, help, shape, labels }
@@ -340,6 +390,11 @@ impl Counts {
             Event::Trouble { part, .. } if part != "meter" => self.add(Metric::Troubles, &[part]),
             _ => {}
         }
+    }
+
+    /// Sets a gauge.
+    pub fn set(&mut self, metric: Metric, labels: &[&str], value: u64) {
+        self.0.insert(metric.series(labels), value);
     }
 
     /// Adds all of `other`.

@@ -10,4 +10,4 @@ pub mod readings;
 pub mod sums;
 
 pub use event::Event;
-pub use news::News;
+pub use news::{Dispatch, News, Noted};

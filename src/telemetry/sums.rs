@@ -66,8 +66,9 @@ impl Counts {
             let facts = metric.facts();
             let (name, help) = (facts.name, facts.help);
             match facts.shape {
-                Shape::Counter => {
-                    out.push_str(&format!("# HELP {name} {help}\n# TYPE {name} counter\n"));
+                Shape::Counter | Shape::Gauge => {
+                    let shape = if facts.shape == Shape::Gauge { "gauge" } else { "counter" };
+                    out.push_str(&format!("# HELP {name} {help}\n# TYPE {name} {shape}\n"));
                     for (labels, value) in self.each(name) {
                         out.push_str(&format!("{} {value}\n", labels.name(name, &[])));
                     }

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { createServer } from "node:http";
 import { describe, test } from "node:test";
-import { eventually, MODEL, start, submission } from "./harness.mjs";
+import { eventually, MODEL, start, startProcess, submission } from "./harness.mjs";
 
 /** A receiver of Slack messages; `answer` decides what becomes of the n-th. */
 async function receiver(answer = () => 200) {
@@ -30,8 +30,8 @@ async function receiver(answer = () => 200) {
 const BREAKER = { consecutive_failures: 2, consecutive_seconds: 0, consecutive_hard: 2, open_seconds: 2 };
 const DOWN = { rules: [{ when: { model: MODEL }, then: { status: 529 } }] };
 
-async function deployment(t, hook, { script = DOWN, policy = {} } = {}) {
-  const spillway = await start({
+async function deployment(t, hook, { script = DOWN, policy = {}, run = start } = {}) {
+  const spillway = await run({
     vars: { SLACK_WEBHOOK_URL: hook.url },
     policy: { breaker: BREAKER, alerts: { quiet_seconds: 4 }, ...policy },
     script,
@@ -51,9 +51,11 @@ describe("alerts", { concurrency: true }, () => {
     const [opened] = await hook.until(1);
     assert.match(opened.first, new RegExp(`^Spillway: ${MODEL} does not answer: its gate is open`));
     assert.match(opened.text, /\d+ overloaded \(claude-sonnet-5-5\)/);
-    assert.match(opened.text, /Jobs that are not over: 3 high/);
+    assert.match(opened.text, /Since 20\d\d-\d\d-\d\dT[\d:.]+Z\./);
+    assert.match(opened.text, /Jobs that are not over: 3 high; the oldest has been there for \d+ s\./);
     assert.match(opened.text, /https:\/\/status\.anthropic\.com/);
-    assert.ok(opened.text.includes(`${spillway.url}/`), "the page");
+    assert.ok(opened.text.includes(`${spillway.url}/#watch`), "the page");
+    assert.match(opened.text, /https:\/\/dash\.cloudflare\.com\//);
     await spillway.fake.setScript({ rules: [] });
     await Promise.all(jobs.map((job) => spillway.untilDone(job, { timeout: 30_000 })));
     const [, closed] = await hook.until(2);
@@ -85,6 +87,50 @@ describe("alerts", { concurrency: true }, () => {
       assert.deepEqual([second.first, second.path], [first.first, "/hook"], `${status}`);
       assert.ok(second.at - first.at >= 4_500, `${status}`);
     }
+  });
+
+  test("are not lost with the Worker that had the news", async (t) => {
+    const hook = await receiver();
+    const spillway = await deployment(t, hook, { run: startProcess });
+    // The meter never hears of it, and the Worker is killed: the gate has kept it.
+    await spillway.fault({ binding: "meter", operation: "hear", how: "hang" });
+    await spillway.accepted(submission("[[killed]]"));
+    await eventually(async () => (await spillway.struck())[0] > 0, { timeout: 15_000 });
+    await spillway.kill();
+    assert.equal(hook.got.length, 0);
+    await spillway.restart();
+    const [opened] = await hook.until(1, 30_000);
+    assert.match(opened.first, /does not answer: its gate is open/);
+  });
+
+  test("are not made twice of one event, though the gate tells it again that does not know it was heard", async (t) => {
+    const hook = await receiver();
+    const spillway = await deployment(t, hook, { policy: { breaker: { ...BREAKER, open_seconds: 60 } } });
+    await spillway.fault({ binding: "meter", operation: "hear", how: "lost_answer", times: 1 });
+    await spillway.accepted(submission("[[again]]"));
+    await hook.until(1);
+    assert.deepEqual(await spillway.struck(), [1]);
+    await spillway.fault({ binding: "meter", operation: "hear", how: "slow", ms: 0 });
+    await eventually(async () => (await spillway.struck())[0] === 1, { timeout: 15_000 });
+    const { body } = await spillway.request("/v1/metrics?format=json", { as: "operator" });
+    assert.deepEqual(
+      body.events.map(({ event: { event, from, to } }) => [event, from, to]),
+      [["gate_transition", "closed", "open"]],
+    );
+    assert.equal(hook.got.length, 1);
+  });
+
+  test("tell of an override's end, though nobody asks that gate anything", async (t) => {
+    const hook = await receiver();
+    const spillway = await deployment(t, hook, { script: {}, policy: { alerts: { quiet_seconds: 1 } } });
+    const until = new Date(Date.now() + 3_000).toISOString();
+    const body = { state: "open", until, note: "a drill" };
+    const path = `/v1/gates/${MODEL}/override`;
+    assert.equal((await spillway.request(path, { method: "PUT", as: "operator", body })).status, 200);
+    const ended = await eventually(async () => hook.got.find(({ first }) => /override ended/.test(first)), {
+      timeout: 15_000,
+    });
+    assert.match(ended.first, new RegExp(`^Spillway: ${MODEL}: the override's effect on the gate is closed`));
   });
 
   test("that hang keep neither the gate nor a job waiting", async (t) => {

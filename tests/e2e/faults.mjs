@@ -9,18 +9,24 @@
  *
  * The first fault that fits an operation decides:
  *
- * - `binding`: "kv", "queue", "job", "gate" or "index"; left out, all of them.
+ * `GET /__test/points` tells what the Worker has written to Analytics Engine, which no local binding keeps.
+ *
+ * - `binding`: "kv", "queue", "job", "gate", "index" or "meter"; left out, all of them.
  * - `operation`: KV's "get", "put", "delete", "list"; the queue's "send"; for objects what they are asked: "create",
- *   "claim", "begin", "renew", "settle", "status", "row", "cancel", "revive", the index' "tell" and "list", and "gate" for
- *   all of the gate. A list will do.
+ *   "claim", "begin", "renew", "settle", "status", "row", "cancel", "revive", the index' "tell" and "list", the meter's "take",
+ *   "hear" and "read", and "gate" for all of the gate. A list will do.
  * - `key`: part of the KV key, of the object's name, or of the queue's binding and the message ("QUEUE_LOW {…}").
- * - `where`: who asks: "worker", "JobObject", "GateObject" or "IndexObject".
+ * - `where`: who asks: "worker", "JobObject", "GateObject", "IndexObject" or "MeterObject".
  * - `times`: strikes so often, then no more; `after`: lets so many pass first.
  * - `how`: "refuse" throws before anything happened; "lost_answer" throws when it has happened; "overloaded" throws what
  *   the platform throws when an object has too much to do; "hang" never answers, and nothing happens; "hang_after" never
  *   answers when it has happened; "slow" answers `ms` later; "lose" says that it worked, and nothing happened (queues).
  */
 let faults = [];
+
+/** Data points, no more than a test looks at. */
+const points = [];
+const MOST_POINTS = 10_000;
 
 let aheadMs = 0;
 const RealDate = Date;
@@ -72,6 +78,8 @@ export function wrapEnv(env, where, override) {
     JOB: override(env.JOB, objects("job")),
     GATE: override(env.GATE, objects("gate")),
     INDEX: override(env.INDEX, objects("index")),
+    METER: override(env.METER, objects("meter")),
+    METRICS: { writeDataPoint: (point) => void (points.length < MOST_POINTS && points.push(point)) },
   };
   return new Proxy(env, { get: (target, name) => wrapped[name] ?? target[name] });
 }
@@ -82,6 +90,7 @@ export async function control(request) {
     aheadMs = (await request.json()).ahead_ms;
     return Response.json({ now: Date.now() });
   }
+  if (pathname === "/__test/points") return Response.json(points);
   if (pathname !== "/__test/faults") return new Response("no such control", { status: 404 });
   if (request.method === "PUT") {
     const list = await request.json();

@@ -269,6 +269,11 @@ class Spillway {
     assert.equal(status, 200, text);
   }
 
+  /** What the Worker has written to Analytics Engine. */
+  async points() {
+    return (await this.request("/__test/points")).body;
+  }
+
   /** The Worker's gates, by model, as its operator sees them. */
   async gates() {
     const { status, body, text } = await this.request("/v1/gates", { as: "operator" });

@@ -75,6 +75,15 @@ describe("the figures", async () => {
     });
     assert.deepEqual(counted(report), asked(spillway));
 
+    // What went to Analytics Engine adds up to the same.
+    const points = (await spillway.points()).filter(({ indexes }) => indexes[0] === "spillway_calls_total");
+    const sums = {};
+    for (const { blobs, doubles } of points) {
+      const [, model, cause] = blobs[0].match(/model="([^"]+)",cause="([^"]+)"/);
+      sums[`${model} ${cause}`] = (sums[`${model} ${cause}`] ?? 0) + doubles[0];
+    }
+    assert.deepEqual(sums, asked(spillway));
+
     const { overload_rate, exposure, fallback_rate, dwell_p95_seconds } = report.figures;
     const overloaded = spillway.calls().filter(({ outcome }) => outcome.status === 529).length;
     assert.equal(overload_rate.count, overloaded);
@@ -104,6 +113,33 @@ describe("the figures", async () => {
     const calls = samples.filter((line) => line.startsWith("spillway_calls_total{"));
     const total = calls.reduce((sum, line) => sum + Number(line.split(" ").at(-1)), 0);
     assert.equal(total, spillway.calls().length);
+  });
+
+  test("as text say how the gates stand and how old the oldest job is", async () => {
+    const until = new Date(Date.now() + 60_000).toISOString();
+    const path = `/v1/gates/${MODEL}/override`;
+    const order = { state: "open", until, note: "a drill" };
+    assert.equal((await spillway.request(path, { method: "PUT", as: "operator", body: order })).status, 200);
+    const held = await spillway.accepted(submission("[[held]]"));
+    await spillway.untilStatus(held, "held");
+    const gauge = await eventually(async () => {
+      const { text } = await spillway.request("/v1/metrics", { as: "operator" });
+      const value = (name) => {
+        const line = text.split("\n").find((line) => line.startsWith(`${name} `));
+        return line && Number(line.slice(name.length));
+      };
+      return (
+        value("spillway_oldest_job_age_seconds") > 0 && value('spillway_jobs_unfinished{priority="high"}') && value
+      );
+    });
+    assert.equal(gauge(`spillway_gate_state{model="${MODEL}",state="open"}`), 1);
+    assert.equal(gauge(`spillway_gate_state{model="${MODEL}",state="closed"}`), 0);
+    assert.equal(gauge(`spillway_gate_held_jobs{model="${MODEL}"}`), 1);
+    assert.equal(gauge(`spillway_gate_calls_in_flight{model="${MODEL}"}`), 0);
+    assert.ok(gauge(`spillway_gate_calls_in_flight_limit{model="${MODEL}"}`) > 0);
+    assert.equal(gauge('spillway_jobs_unfinished{priority="high"}'), 1);
+    assert.equal((await spillway.request(path, { method: "DELETE", as: "operator" })).status, 200);
+    await spillway.cancel(held);
   });
 
   test("are the operator's, and a wrong question says what is wrong with it", async () => {

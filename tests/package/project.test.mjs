@@ -11,7 +11,8 @@ const needed = () => ({
   durable_objects: { bindings: [{ name: "JOB", class_name: "JobObject" }] },
   migrations: [{ tag: "v1", new_sqlite_classes: ["JobObject"] }],
   kv_namespaces: [{ binding: "RESULTS" }],
-  analytics_engine_datasets: [],
+  analytics_engine_datasets: [{ binding: "METRICS", dataset: "spillway" }],
+  r2_buckets: [],
   queues: {
     producers: [{ binding: "QUEUE_HIGH", queue: "spillway-high" }],
     consumers: [
@@ -97,9 +98,10 @@ for (const [rule, change, ofNeeded, tables] of [
   [
     "any list of bindings counts",
     () => {},
-    (later) => later.analytics_engine_datasets.push({ binding: "FACTS", dataset: "spillway" }),
-    ['[[analytics_engine_datasets]]\nbinding = "FACTS"\ndataset = "spillway"\n'],
+    (later) => later.r2_buckets.push({ binding: "LARGE", bucket_name: "spillway" }),
+    ['[[r2_buckets]]\nbinding = "LARGE"\nbucket_name = "spillway"\n'],
   ],
+  ["but for what the Worker does without", (own) => (own.analytics_engine_datasets = []), () => {}, []],
   [
     "static files are the package's",
     () => {},

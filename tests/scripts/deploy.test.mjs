@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
-import { main, withNamespaceIds } from "../../scripts/lib/deployment.mjs";
+import { main, withNamespaceIds, withoutAnalytics } from "../../scripts/lib/deployment.mjs";
 import { root } from "../../scripts/lib/paths.mjs";
 import { account, worker } from "./harness.mjs";
 
@@ -43,6 +43,25 @@ test("the Worker is deployed with the account's namespace, and the canary job is
   assert.match(polls[0].path, /^\/v1\/jobs\/j1\?wait=\d+$/);
   assert.equal(polls[0].headers.authorization, "Bearer k1");
   assert.ok(!existsSync(join(root, "wrangler.deploy.toml")));
+});
+
+test("an account without Analytics Engine gets the Worker without it, and is told so", async (t) => {
+  const { url } = await worker(t, jobThrough({ status: "done" }));
+  for (const analytics of [true, false]) {
+    const cloud = account(t, { ...ready, analytics });
+    const { code, output } = await deploy(cloud, url);
+    assert.equal(code, 0, output);
+    assert.equal(cloud.state().deployed.analytics, analytics);
+    assert.equal(/has no Analytics Engine: the Worker is deployed without it/.test(output), !analytics);
+  }
+});
+
+test("the dataset is taken out with what is said of it, and nothing else", () => {
+  const before = '[vars]\nA = "1"\n\n';
+  const dataset = '# Said of it.\n[[analytics_engine_datasets]]\nbinding = "METRICS"\ndataset = "spillway"\n\n';
+  const after = "# Said of others.\n[observability]\nenabled = true\n";
+  assert.equal(withoutAnalytics(before + dataset + after), before + after);
+  assert.equal(withoutAnalytics(before + after), before + after);
 });
 
 test("without a namespace of ours wrangler makes one, and the next deployment uses the same", async (t) => {

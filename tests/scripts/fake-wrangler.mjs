@@ -12,6 +12,7 @@ const state = {
   namespaces: [],
   secrets: null, // null: there is no Worker yet
   deployed: null,
+  analytics: true, // whether it is enabled
   targets: ["https://spillway.ada.workers.dev"],
   calls: [],
   ...(existsSync(file) ? JSON.parse(readFileSync(file, "utf8")) : {}),
@@ -96,6 +97,11 @@ const commands = {
       "utf8",
     );
     const worker = config.match(/^name = "(.*)"$/m)[1];
+    if (!state.analytics && config.includes("[[analytics_engine_datasets]]")) {
+      return refuse(
+        "A request to the Cloudflare API failed.\n  You need to enable Analytics Engine. Head to the Cloudflare Dashboard to enable: https://dash.cloudflare.com/a1/workers/analytics-engine [code: 10089]",
+      );
+    }
     const id = config.match(/binding = "RESULTS".*\nid = "([^"]+)"/)?.[1];
     const title = `${worker}-results`;
     if (!id && !state.deployed) {
@@ -108,7 +114,10 @@ const commands = {
     if (!state.queues.includes(dead)) {
       return refuse(`Queue "${dead}" does not exist. To create it, run: wrangler queues create ${dead}`);
     }
-    state.deployed = { namespace: id ?? state.deployed?.namespace ?? `id-of-${title}` };
+    state.deployed = {
+      analytics: config.includes("analytics_engine"),
+      namespace: id ?? state.deployed?.namespace ?? `id-of-${title}`,
+    };
     say(`Uploaded ${worker} (3.21 sec)\nDeployed ${worker} triggers (1.02 sec)\n  https://${worker}.ada.workers.dev`);
     const entry = { type: "deploy", version: 1, worker_name: worker, targets: state.targets };
     const report = process.env.WRANGLER_OUTPUT_FILE_PATH;

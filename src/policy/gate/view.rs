@@ -99,6 +99,12 @@ impl Gate {
         self.breaker.history().next_back().copied()
     }
 
+    /// How long the operator's order is in force yet, if there is one.
+    #[must_use]
+    pub fn order_left(&self, now: Timestamp) -> Option<Duration> {
+        self.forced.as_ref().map(|forced| forced.left(now))
+    }
+
     /// The gate as the operator sees it.
     #[must_use]
     pub fn status(&self, now: Timestamp, settings: &GateSettings) -> GateStatus {
