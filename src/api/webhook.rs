@@ -212,6 +212,27 @@ fn decode(text: &str) -> Option<Vec<u8>> {
 
 const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
+/// Whether an app can be told something there.
+#[must_use]
+pub fn is_address(address: &str) -> bool {
+    let authority = |scheme: &str| address.strip_prefix(scheme).and_then(|rest| rest.split(['/', '?', '#']).next());
+    // A password in an address is dropped by whoever sends to it, and the receiver would refuse every try.
+    let is_remote = authority("https://").is_some_and(|host| !host.is_empty() && !host.contains('@'));
+    // Without TLS only to this very machine, for trying things out: the whole host has to be one of these.
+    let is_local = authority("http://").is_some_and(|authority| {
+        let is_port = |port: &str| port.parse::<u16>().is_ok();
+        ["localhost", "127.0.0.1", "[::1]"].iter().any(|host| {
+            authority
+                .strip_prefix(host)
+                .is_some_and(|port| port.is_empty() || port.strip_prefix(':').is_some_and(is_port))
+        })
+    });
+    address.len() <= 2_048 && address.bytes().all(|byte| byte.is_ascii_graphic()) && (is_remote || is_local)
+}
+
+/// What such an address has to be.
+pub const ADDRESS: &str = "an https:// address of at most 2,048 characters, without user and password";
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use super::error::ApiError;
+use super::webhook;
 use crate::claude::request::Problem;
 use crate::json;
 use crate::policy::priority::Priority;
@@ -42,6 +43,8 @@ pub struct Wish {
     pub priority: Priority,
     /// `spillway-fallback`: whether the kind's word on the fallback is overruled.
     pub fallback: Option<bool>,
+    /// `spillway-webhook`: where it is told how the job ended, if the call becomes one.
+    pub webhook: Option<String>,
 }
 
 impl Wish {
@@ -69,6 +72,10 @@ impl Wish {
             let what = format!("must be a whole number of seconds from 0 to {MAX_WAIT_SECONDS}");
             problems.push(Problem::new("spillway-max-wait", what));
         }
+        let webhook = header("spillway-webhook").map(|address| address.trim().to_owned());
+        if webhook.as_deref().is_some_and(|address| !webhook::is_address(address)) {
+            problems.push(Problem::new("spillway-webhook", format!("must be {}", webhook::ADDRESS)));
+        }
         if !problems.is_empty() {
             return Err(ApiError::invalid(problems));
         }
@@ -78,6 +85,7 @@ impl Wish {
             kind: header("spillway-kind").map(|kind| kind.trim().to_owned()),
             priority: priority.unwrap_or_default(),
             fallback,
+            webhook,
         })
     }
 }
@@ -108,6 +116,7 @@ mod tests {
             ("spillway-kind", "tagging "),
             ("spillway-priority", "HIGH"),
             ("spillway-fallback", "never"),
+            ("spillway-webhook", " https://app.example/hook"),
         ]);
         let expected = Wish {
             handoff: Handoff::Auto,
@@ -115,6 +124,7 @@ mod tests {
             kind: Some("tagging".into()),
             priority: Priority::High,
             fallback: Some(false),
+            webhook: Some("https://app.example/hook".into()),
         };
         assert_eq!(wish, Ok(expected));
     }
@@ -126,10 +136,14 @@ mod tests {
             ("spillway-max-wait", "601"),
             ("spillway-priority", ""),
             ("spillway-fallback", "yes"),
+            ("spillway-webhook", "http://app.example/hook"),
         ])
         .unwrap_err();
         let places: Vec<_> = error.problems.iter().map(|problem| problem.place.as_str()).collect();
-        assert_eq!(places, ["spillway-handoff", "spillway-priority", "spillway-fallback", "spillway-max-wait"]);
+        assert_eq!(
+            places,
+            ["spillway-handoff", "spillway-priority", "spillway-fallback", "spillway-max-wait", "spillway-webhook",]
+        );
         for wait in ["-1", "1.5", "soon", ""] {
             assert!(parse(&[("spillway-max-wait", wait)]).is_err(), "{wait:?}");
         }

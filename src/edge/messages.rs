@@ -60,7 +60,7 @@ pub(super) async fn create(mut request: Request, address: Address<'_>, caller: &
             submission::accept_unread_call(client, beginning, &wish, place.config, arrived)?
         }
     };
-    let Some(call) = accepted else {
+    let Some(call) = accepted.map(|call| call.at(address.origin)) else {
         let body = match body {
             CallBody::Whole(body) => js::bytes(&body),
             CallBody::Large(_, body) => body,

@@ -2,6 +2,7 @@
 
 use crate::api::error::ApiError;
 use crate::api::form::Form;
+use crate::api::webhook;
 use crate::api::wish::Wish;
 use crate::claude::betas::Betas;
 use crate::claude::request::{MessagesRequest, is_model};
@@ -49,11 +50,7 @@ impl Submission {
         if deadline.is_some_and(|seconds| !(MIN_DEADLINE_SECONDS..=MAX_DEADLINE_SECONDS).contains(&seconds)) {
             form.problem("deadline_seconds", format!("must be {deadline_range}"));
         }
-        let webhook = form.checked(
-            "webhook",
-            "an https:// address of at most 2,048 characters, without user and password",
-            is_webhook,
-        );
+        let webhook = form.checked("webhook", webhook::ADDRESS, webhook::is_address);
         let locale = form.checked("locale", "a BCP 47 language tag, such as \"en\" or \"zh-CN\"", language::is_tag);
         let metadata = metadata(&mut form);
         let request = request(&mut form);
@@ -150,7 +147,7 @@ fn of_wish(wish: &Wish, model: Option<&str>, demands: Demands, config: &Config) 
         deadline_seconds: config.policy.deadline_seconds,
         when_exhausted: None,
         when_interrupted: WhenInterrupted::default(),
-        webhook: None,
+        webhook: wish.webhook.clone(),
         origin: None,
         metadata: None,
         locale: None,
@@ -196,22 +193,6 @@ fn request(form: &mut Form<'_>) -> Option<MessagesRequest> {
         return None;
     };
     MessagesRequest::parse(value.get(), "request").map_err(|mut problems| form.problems.append(&mut problems)).ok()
-}
-
-fn is_webhook(address: &str) -> bool {
-    let authority = |scheme: &str| address.strip_prefix(scheme).and_then(|rest| rest.split(['/', '?', '#']).next());
-    // A password in an address is dropped by whoever sends to it, and the receiver would refuse every try.
-    let is_remote = authority("https://").is_some_and(|host| !host.is_empty() && !host.contains('@'));
-    // Without TLS only to this very machine, for trying things out: the whole host has to be one of these.
-    let is_local = authority("http://").is_some_and(|authority| {
-        let is_port = |port: &str| port.parse::<u16>().is_ok();
-        ["localhost", "127.0.0.1", "[::1]"].iter().any(|host| {
-            authority
-                .strip_prefix(host)
-                .is_some_and(|port| port.is_empty() || port.strip_prefix(':').is_some_and(is_port))
-        })
-    });
-    address.len() <= 2_048 && address.bytes().all(|byte| byte.is_ascii_graphic()) && (is_remote || is_local)
 }
 
 const FIELDS: [&str; 10] = [

@@ -166,6 +166,9 @@ pub fn accept_call(
     now: Timestamp,
 ) -> Result<Option<AcceptedCall>, ApiError> {
     check_kind(wish, config)?;
+    if wish.webhook.is_some() {
+        check_webhooks(config)?;
+    }
     let id = match incoming.idempotency_key {
         None => JobId::random(random),
         Some(key) => keyed_id(incoming.client, key, config)?,
@@ -206,6 +209,13 @@ pub fn accept_unread_call(
 }
 
 impl AcceptedCall {
+    /// Made at this deployment's `origin`.
+    #[must_use]
+    pub fn at(mut self, origin: &str) -> Self {
+        self.accepted = self.accepted.at(origin);
+        self
+    }
+
     /// Whether there can be a job of it.
     #[must_use]
     pub const fn can_be_kept(&self) -> bool {

@@ -51,6 +51,7 @@ const event = (spillway, id, condition) =>
 
 describe("a webhook", { concurrency: 6 }, async () => {
   const spillway = await start({
+    calls: true,
     policy: { webhooks: WEBHOOKS, breaker: calm },
     vars: { WEBHOOK_SECRET: `${WEBHOOK_SECRET} ${SECOND_SECRET}` },
     script: {
@@ -58,10 +59,43 @@ describe("a webhook", { concurrency: 6 }, async () => {
         { when: { marker: "[[smaller]]", model: MODEL }, then: { status: 529 } },
         { when: { marker: "[[refused]]" }, then: { status: 400 } },
         { when: { marker: "[[slow]]" }, then: { fault: "hang" } },
+        { when: { marker: "[[handed]]", prompt_call: "1-2" }, then: { status: 529 } },
+        { when: { marker: "[[broken]]" }, then: { tokens: 200, cut: { after_deltas: 10, how: "error" } } },
       ],
     },
   });
   after(() => spillway.stop());
+
+  test("is told of a call that became a job, and of one that broke off, but not of one that was answered", async () => {
+    const call = (path, handoff, marker) =>
+      spillway.request("/v1/messages", {
+        method: "POST",
+        headers: { "spillway-webhook": receiver.url(path), "spillway-handoff": handoff },
+        body: {
+          model: MODEL,
+          max_tokens: 200,
+          stream: true,
+          messages: [{ role: "user", content: `${MARK} [[${marker}]]` }],
+        },
+      });
+    assert.equal((await call("/call-answered", "auto", "plain")).status, 200);
+    const handed = await call("/call-handed", "auto", "handed");
+    assert.equal(handed.status, 202, handed.text);
+    const [told] = await receiver.until("/call-handed", 1);
+    const { type, data } = verified(told);
+    assert.deepEqual([type, data.id], ["job.done", handed.body.id]);
+    assert.equal(data.status_url, `${spillway.url}/v1/jobs/${handed.body.id}`);
+    const broken = await call("/call-broken", "auto", "broken");
+    const kept = broken.text.match(/"spillway_job":"([^"]+)"/)[1];
+    const [failed] = await receiver.until("/call-broken", 1);
+    assert.deepEqual([verified(failed).type, verified(failed).data.id], ["job.failed", kept]);
+    assert.equal((await receiver.requests("/call-answered")).length, 0);
+
+    const headers = { "spillway-webhook": "ftp://app.example/hook" };
+    const { status, body } = await spillway.request("/v1/messages", { method: "POST", headers, body: {} });
+    assert.equal(status, 400);
+    assert.match(body.error.message, /spillway-webhook: must be an https:\/\/ address/);
+  });
 
   test("tells of an answer once, signed, and not the answer itself", async () => {
     const id = await spillway.accepted(job("/done"));
