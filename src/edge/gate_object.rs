@@ -6,7 +6,7 @@
 //! What its operator has to be told is written with it, and taken to the Meter object by the alarm: a move that an isolate kept in its
 //! memory for a moment would be lost with it, and with it the alert. The alarm also ends an override that nobody asks about.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::time::Duration;
 
 use worker::{DurableObject, Env, Request, Response, Result, SqlStorage, SqlStorageValue, State, durable_object};
@@ -15,6 +15,8 @@ use super::sql::{number, whole_number};
 use super::stubs::{ASKER_HEADER, GateQuestion, MeterStub, NAME_HEADER};
 use super::{clock, entropy, log, meter, results, settings, wire};
 use crate::json;
+use crate::policy::answer::Report;
+use crate::policy::cause::Cause;
 use crate::policy::gate::Gate;
 use crate::policy::settings::GateSettings;
 use crate::policy::time::{Timestamp, millis};
@@ -27,11 +29,13 @@ pub struct GateObject {
     state: State,
     env: Env,
     gate: RefCell<Option<Gate>>,
+    /// For what the account was refused when that was noted last, and when.
+    refused: Cell<Option<(Cause, Timestamp)>>,
 }
 
 impl DurableObject for GateObject {
     fn new(state: State, env: Env) -> Self {
-        Self { state, env, gate: RefCell::default() }
+        Self { state, env, gate: RefCell::default(), refused: Cell::default() }
     }
 
     async fn fetch(&self, request: Request) -> Result<Response> {
@@ -84,7 +88,7 @@ impl GateObject {
             empty => empty.insert(self.load(name)?),
         };
         let before = gate.last_move();
-        let mut is_ordered = false;
+        let mut is_noted = false;
         let answer = match question {
             GateQuestion::Permit(asking) => json::write(&gate.permit(asking, now, &settings)),
             GateQuestion::Renew { permit } => json::write(&gate.renew(permit, now, &settings)),
@@ -92,14 +96,17 @@ impl GateObject {
                 gate.content(permit, &limits, now, &settings);
                 json::write(&())
             }
-            GateQuestion::Report(ended) => json::write(&gate.report(&ended, now, &mut rng, &settings)),
+            GateQuestion::Report(ended) => {
+                is_noted = self.note_refusal(&ended.report, name, asker)?;
+                json::write(&gate.report(&ended, now, &mut rng, &settings))
+            }
             GateQuestion::View { priority } => json::write(&gate.view(priority, now, &settings)),
             GateQuestion::Status => {
                 gate.expire(now, &settings);
                 json::write(&gate.status(now, &settings))
             }
             GateQuestion::Force { order } => {
-                is_ordered = true;
+                is_noted = true;
                 self.note(&Event::GateOverridden {
                     model: name,
                     state: order.state.name(),
@@ -118,7 +125,7 @@ impl GateObject {
         // Any question may have moved it: a permit that is the probe's does, and so does the first one after an override.
         let has_moved = self.note_moves(gate, before, name, asker)?;
         self.save(gate)?;
-        Ok((answer, has_moved || is_ordered))
+        Ok((answer, has_moved || is_noted))
     }
 
     /// Ends an order whose time is over, and takes what is noted to the Meter object. How long until there is more to do.
@@ -153,8 +160,22 @@ impl GateObject {
         Ok(gate.order_left(now).map(|left| left.max(SOON)))
     }
 
+    /// Notes what only the operator can mend; not each of many calls that meet it.
+    fn note_refusal(&self, report: &Report, name: &str, asker: &str) -> Result<bool> {
+        let now = clock::now();
+        let Report::Failure { cause, .. } = report else { return Ok(false) };
+        let is_known =
+            self.refused.get().is_some_and(|(known, at)| known == *cause && (at..at + REFUSED_AGAIN).contains(&now));
+        if is_known || !cause.is_the_operators() {
+            return Ok(false);
+        }
+        self.refused.set(Some((*cause, now)));
+        self.note(&Event::AccountRefused { job: job_of(asker), model: name, cause: cause.name() })?;
+        Ok(true)
+    }
+
     fn note_moves(&self, gate: &Gate, before: Option<Past>, name: &str, asker: &str) -> Result<bool> {
-        let job = Some(asker).filter(|asker| !asker.is_empty());
+        let job = job_of(asker);
         let mut has_moved = false;
         for Past { transition: Transition { from, to, why }, .. } in gate.moves_since(before) {
             self.note(&Event::GateTransition { job, model: name, from, to, why })?;
@@ -241,6 +262,11 @@ impl GateObject {
     }
 }
 
+/// Who asked, if it was a job.
+fn job_of(asker: &str) -> Option<&str> {
+    Some(asker).filter(|asker| !asker.is_empty())
+}
+
 const TABLES: [&str; 3] = [
     "CREATE TABLE IF NOT EXISTS gate (id INTEGER PRIMARY KEY CHECK (id = 0), json TEXT NOT NULL)",
     "CREATE TABLE IF NOT EXISTS name (id INTEGER PRIMARY KEY CHECK (id = 0), text TEXT NOT NULL)",
@@ -249,4 +275,5 @@ const TABLES: [&str; 3] = [
 ];
 /// What happens at the same time goes together.
 const SOON: Duration = Duration::from_millis(100);
+const REFUSED_AGAIN: Duration = Duration::from_secs(60);
 const TROUBLE_PAUSE: Duration = Duration::from_secs(5);

@@ -96,7 +96,8 @@ impl MeterObject {
         if let Some(origin) = &news.origin {
             self.keep(ORIGIN, origin)?;
         }
-        self.alert(now, |alerts| alerts.on_counts(&news.counts, now)).await
+        // Whatever has happened may have broken an objective.
+        self.alert(now, |_| {}).await
     }
 
     /// Takes what somebody has kept for it, unless it has it already.
@@ -117,7 +118,6 @@ impl MeterObject {
         if self.receiver().is_some() {
             let mut alerts = self.alerts()?;
             note(&mut alerts);
-            // Whatever has happened may have broken an objective.
             next = (self.judged_at.get() + JUDGE_EVERY).after(now).max(SOON);
             next = alerts.next().map_or(next, |at| at.after(now).clamp(SOON, next));
             self.keep(ALERTS, &json::write(&alerts))?;

@@ -90,6 +90,12 @@ pub enum Class {
 }
 
 impl Cause {
+    /// Whether it ends only when somebody does something about the account or its key.
+    #[must_use]
+    pub const fn is_the_operators(self) -> bool {
+        matches!(self, Self::SpendCap | Self::AuthenticationFailed | Self::BillingFailed | Self::PermissionDenied)
+    }
+
     /// What this cause asks for.
     #[must_use]
     pub const fn class(self) -> Class {

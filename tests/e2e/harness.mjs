@@ -351,7 +351,10 @@ const ABOUT_NO_JOB = [
 
 /** The same of calls that are waited for: most of them never become a job, and what they find out moves gates. */
 const ABOUT_A_CALL = [
-  ({ event }) => ["sync_call", "call_succeeded", "call_failed", "call_abandoned", "gate_transition"].includes(event),
+  ({ event }) =>
+    ["sync_call", "call_succeeded", "call_failed", "call_abandoned", "gate_transition", "account_refused"].includes(
+      event,
+    ),
 ];
 
 const namesItsJob = (line, exceptions) =>
