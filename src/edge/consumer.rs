@@ -263,7 +263,17 @@ impl Worker<'_> {
                         output_tokens,
                     },
                     Unanswered::Stopped(stop) => {
-                        Event::CallAbandoned { job, reason: stop.name(), model, kind, priority, duration_ms }
+                        let reason = stop.name();
+                        Event::CallAbandoned {
+                            job,
+                            reason,
+                            model,
+                            kind,
+                            priority,
+                            duration_ms,
+                            input_tokens,
+                            output_tokens,
+                        }
                     }
                 });
                 Called { outcome: Err(unanswered), limits: keeper.limits(None), text: keeper.into_text() }

@@ -178,6 +178,7 @@ impl Reporter {
 impl Drop for Reporter {
     fn drop(&mut self) {
         if !self.is_told {
+            let Usage { input_tokens, output_tokens } = self.billed;
             self.log(|job, model, kind, priority, duration_ms| Event::CallAbandoned {
                 job,
                 reason: "caller_gone",
@@ -185,6 +186,8 @@ impl Drop for Reporter {
                 kind,
                 priority,
                 duration_ms,
+                input_tokens,
+                output_tokens,
             });
             self.report(Report::Abandoned, None);
             self.close(Outcome::Abandoned, None);
@@ -208,6 +211,13 @@ pub(super) struct Flow {
     is_closed: bool,
     is_over: bool,
     reporter: Reporter,
+}
+
+impl Drop for Flow {
+    /// Whoever read it may have gone in the middle: what has come by then is billed.
+    fn drop(&mut self) {
+        self.reporter.billed = self.passage.usage();
+    }
 }
 
 impl Flow {
@@ -236,7 +246,11 @@ impl Flow {
             self.reporter.failed(&failure, false);
             self.reporter.abort.abort();
             // What ends in the upstream's own error can be passed on. What just stops, a client would take for a whole answer.
-            let raw = failure.kind.is_some().then(|| Raw { status: 200, headers, body: self.passage.into_bytes() });
+            let raw = failure.kind.is_some().then(|| Raw {
+                status: 200,
+                headers,
+                body: std::mem::take(&mut self.passage).into_bytes(),
+            });
             return Opened::Failed(Box::new((failure, raw)));
         }
         if self.passage.has_content() {

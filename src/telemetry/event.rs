@@ -235,6 +235,10 @@ pub enum Event<'a> {
         priority: &'a str,
         /// From the call to its end.
         duration_ms: u64,
+        /// What is billed all the same, as far as the upstream had said.
+        input_tokens: u64,
+        /// The same of what it had written.
+        output_tokens: u64,
     },
     /// A delivery ended with something that the job has no use for: its claim is void.
     SettlementDiscarded {
@@ -340,7 +344,7 @@ events! {
     },
     "webhook_sent" => WebhookSent { job, client, news, attempt, then, error, wait_ms },
     "sync_call" => SyncCall { job, client, kind, priority, model, model_used, ended, cause, exposed, calls, age_ms },
-    "call_abandoned" => CallAbandoned { job, reason, model, kind, priority, duration_ms },
+    "call_abandoned" => CallAbandoned { job, reason, model, kind, priority, duration_ms, input_tokens, output_tokens },
     "settlement_discarded" => SettlementDiscarded { job },
     "account_refused" => AccountRefused { job, model, cause },
     "gate_transition" => GateTransition { job, model, from, to, why },

@@ -199,7 +199,7 @@ impl Metric {
                 "spillway_tokens_lost_total",
                 Counter,
                 &["model", "direction"],
-                "Tokens of answers that broke off, as far as the upstream had said by then: what calling again costs.",
+                "Tokens of answers that broke off or that nobody waited for any longer, as far as the upstream had said by then: what calling again costs.",
             ),
             Self::Holds => {
                 ("spillway_holds_total", Counter, &["model", "reason"], "Times that a gate held a job, by its reason.")
@@ -375,8 +375,9 @@ impl Counts {
                 self.call(model, cause, kind, priority, duration_ms);
                 self.tokens(Metric::TokensLost, model, input_tokens, output_tokens);
             }
-            Event::CallAbandoned { model, kind, priority, duration_ms, .. } => {
+            Event::CallAbandoned { model, kind, priority, duration_ms, input_tokens, output_tokens, .. } => {
                 self.call(model, "abandoned", kind, priority, duration_ms);
+                self.tokens(Metric::TokensLost, model, input_tokens, output_tokens);
             }
             Event::JobHeld { model, reason, .. } => self.add(Metric::Holds, &[model, reason]),
             Event::JobExhausted { then, .. } => self.add(Metric::Exhausted, &[then]),

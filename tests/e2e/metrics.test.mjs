@@ -100,6 +100,8 @@ describe("the figures", async () => {
     const sum = (values) => values.reduce((all, value) => all + value, 0);
     assert.equal(sum(timeline.submitted), 6);
     assert.equal(sum(timeline.calls.flatMap(({ values }) => values)), spillway.calls().length);
+    // [[gone]] was left in the middle of its answer: the prompt is billed, and what had been written.
+    assert.ok(report.tokens_lost > 0 && report.tokens > report.tokens_lost, `${report.tokens_lost}`);
     assert.equal(report.hours_of_day.length, 1);
   });
 
