@@ -168,4 +168,41 @@ describe("alerts", { concurrency: true }, () => {
     await hook.until(1, 75_000);
     assert.match(hook.got[0].first, /In the last 60 minutes 4\.\d\d % of the users have seen an error/);
   });
+
+  test("tell of too many answers by another model, and of the objective being met again", async (t) => {
+    const hook = await receiver();
+    const spillway = await deployment(t, hook, {
+      script: { rules: [{ when: { model: MODEL, marker: "[[leaves]]" }, then: { status: 529 } }] },
+      policy: { breaker: { ...BREAKER, consecutive_failures: 500, consecutive_hard: 500, minimum_calls: 500 } },
+    });
+    const done = async (marker, count, fields = {}) => {
+      const texts = Array.from({ length: count }, (_, n) => submission(`[[${marker}]] ${n}`, fields));
+      const jobs = await Promise.all(texts.map((text) => spillway.accepted(text)));
+      await Promise.all(jobs.map((job) => spillway.untilDone(job, { timeout: 60_000 })));
+    };
+    await done("leaves", 20, { kind: "tagging", priority: "medium" });
+    await hook.until(1, 60_000);
+    assert.match(hook.got[0].first, /In the last 60 minutes 100\.00 % of the answers come from another model/);
+    await done("plain", 40);
+    await hook.until(2, 60_000);
+    assert.match(hook.got[1].first, /The objective of fallback is met again/);
+  });
+
+  test("tell of jobs that wait too long for their first call, but not of those that a gate holds", async (t) => {
+    const hook = await receiver();
+    const spillway = await deployment(t, hook, { script: {} });
+    // They are submitted, and half a minute later by the Worker's clock they are begun.
+    await spillway.fault({ binding: "job", operation: "claim", how: "slow", ms: 4_000 });
+    const jobs = await Promise.all(
+      Array.from({ length: 20 }, (_, n) => spillway.accepted(submission(`[[late-${n}]]`))),
+    );
+    await spillway.setClock(30_000);
+    await spillway.fault();
+    await Promise.all(jobs.map((job) => spillway.untilDone(job, { timeout: 60_000 })));
+    await hook.until(1, 60_000);
+    assert.match(
+      hook.got[0].first,
+      /more than one in twenty jobs that nothing held waits over 25 s for its first call/,
+    );
+  });
 });
