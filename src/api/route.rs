@@ -2,6 +2,7 @@
 
 use crate::claude::request::is_model;
 use crate::job::JobId;
+use crate::policy::priority::Priority;
 
 /// A path that exists.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,6 +23,16 @@ pub enum Route {
     Regenerate(Option<JobId>),
     /// `/v1/jobs/{id}/webhook`
     Webhook(Option<JobId>),
+    /// `/v1/jobs/{id}/redrive`
+    Redrive(Option<JobId>),
+    /// `/v1/jobs/redrive`
+    RedriveMany,
+    /// `/v1/queues`
+    Queues,
+    /// `/v1/queues/{priority}/pause`; `None` if there is no such queue.
+    Pause(Option<Priority>),
+    /// `/v1/drain`
+    Drain,
     /// `/v1/gates`
     Gates,
     /// `/v1/gates/{model}/override`; the model as it is meant, `None` if it cannot be one.
@@ -41,6 +52,9 @@ impl Route {
             "/v1/messages" => Some(Self::Messages),
             "/v1/messages/count_tokens" | "/v1/models" => Some(Self::Upstream),
             "/v1/jobs" => Some(Self::Jobs),
+            "/v1/jobs/redrive" => Some(Self::RedriveMany),
+            "/v1/queues" => Some(Self::Queues),
+            "/v1/drain" => Some(Self::Drain),
             "/v1/gates" => Some(Self::Gates),
             "/v1/metrics" => Some(Self::Metrics),
             "/healthz" => Some(Self::Health),
@@ -51,6 +65,10 @@ impl Route {
                 if let Some(model) = path.strip_prefix("/v1/gates/").and_then(|rest| rest.strip_suffix("/override")) {
                     return (!model.contains('/')).then(|| Self::Override(decoded(model).filter(|it| is_model(it))));
                 }
+                if let Some(queue) = path.strip_prefix("/v1/queues/").and_then(|rest| rest.strip_suffix("/pause")) {
+                    let priority = Priority::ALL.into_iter().find(|priority| priority.name() == queue);
+                    return (!queue.contains('/')).then_some(Self::Pause(priority));
+                }
                 let rest = path.strip_prefix("/v1/jobs/")?;
                 let (id, what) = rest.split_once('/').unwrap_or((rest, ""));
                 let id = id.parse().ok();
@@ -60,6 +78,7 @@ impl Route {
                     "deferral" => Some(Self::Deferral(id)),
                     "regenerate" => Some(Self::Regenerate(id)),
                     "webhook" => Some(Self::Webhook(id)),
+                    "redrive" => Some(Self::Redrive(id)),
                     _ => None,
                 }
             }
@@ -93,10 +112,15 @@ impl Route {
         match self {
             Self::Upstream => "GET, POST",
             Self::Jobs => "GET, POST",
-            Self::Messages | Self::Deferral(_) | Self::Regenerate(_) | Self::Webhook(_) => "POST",
+            Self::Messages
+            | Self::Deferral(_)
+            | Self::Regenerate(_)
+            | Self::Webhook(_)
+            | Self::Redrive(_)
+            | Self::RedriveMany => "POST",
             Self::Job(_) => "GET, DELETE",
-            Self::Events(_) | Self::Gates | Self::Metrics | Self::Health => "GET",
-            Self::Override(_) => "PUT, DELETE",
+            Self::Events(_) | Self::Gates | Self::Queues | Self::Metrics | Self::Health => "GET",
+            Self::Override(_) | Self::Pause(_) | Self::Drain => "PUT, DELETE",
         }
     }
 }
@@ -130,6 +154,19 @@ mod tests {
             (format!("/v1/jobs/{id}/regenerate/"), Some(Route::Regenerate(Some(id.clone())))),
             (format!("/v1/jobs/{id}/webhook"), Some(Route::Webhook(Some(id.clone())))),
             ("/v1/jobs/nonsense/deferral".to_owned(), Some(Route::Deferral(None))),
+            (format!("/v1/jobs/{id}/redrive"), Some(Route::Redrive(Some(id.clone())))),
+            ("/v1/jobs/nonsense/redrive".to_owned(), Some(Route::Redrive(None))),
+            ("/v1/jobs/redrive".to_owned(), Some(Route::RedriveMany)),
+            ("/v1/queues/".to_owned(), Some(Route::Queues)),
+            ("/v1/queues/high/pause".to_owned(), Some(Route::Pause(Some(Priority::High)))),
+            ("/v1/queues/low/pause/".to_owned(), Some(Route::Pause(Some(Priority::Low)))),
+            ("/v1/queues/dead/pause".to_owned(), Some(Route::Pause(None))),
+            ("/v1/queues/High/pause".to_owned(), Some(Route::Pause(None))),
+            ("/v1/queues//pause".to_owned(), Some(Route::Pause(None))),
+            ("/v1/queues/a/b/pause".to_owned(), None),
+            ("/v1/queues/high".to_owned(), None),
+            ("/v1/queues/pause".to_owned(), None),
+            ("/v1/drain".to_owned(), Some(Route::Drain)),
             (format!("/v1/jobs/{id}/x"), None),
             (format!("/v1/jobs/{id}/deferral/x"), None),
             ("/v1/gates".to_owned(), Some(Route::Gates)),

@@ -6,12 +6,11 @@ use futures_util::StreamExt;
 use worker::{Context, Env, Headers, Method, Request, Response, Result};
 
 use super::messages::{self, Place};
-use super::stubs::{Cancellation, GateStub, JobStub, ObjectError, Regeneration, Reply, Watch};
-use super::{clock, entropy, figures, listing, log, meter, results, settings};
+use super::stubs::{Cancellation, JobStub, ObjectError, Regeneration, Reply, Watch};
+use super::{clock, entropy, figures, listing, log, meter, operations, results, settings};
 use crate::api::address::Address;
 use crate::api::auth::{self, Caller};
 use crate::api::error::{ApiError, ErrorKind};
-use crate::api::overriding;
 use crate::api::read_token;
 use crate::api::route::Route;
 use crate::api::status::{self, Published, Question};
@@ -92,7 +91,11 @@ async fn route(request: Request, env: &Env, context: &Rc<Context>, request_id: &
             job_status(&id, &question(&request, wait, messages)?, &caller, messages, env).await
         }
         (Route::Events(Some(id)), _) => watch(&request, &id, &address, caller, &config, env).await,
-        (Route::Override(model), method) => force(model.as_deref(), &method, request, &caller, env).await,
+        (Route::Override(model), method) => operations::force(model.as_deref(), &method, request, &caller, env).await,
+        (Route::Pause(priority), method) => operations::pause(priority, &method, request, &caller, env).await,
+        (Route::Drain, method) => operations::drain(&method, request, &caller, env).await,
+        (Route::Queues, _) => operations::queues(&caller, env).await,
+        (Route::Redrive(_) | Route::RedriveMany, _) => Err(ApiError::unavailable("not built yet", 60)),
         (Route::Metrics, _) => figures::metrics(&request, &address, &caller, &config, env).await,
         (Route::Gates | Route::Health, _) => figures::gates(&caller, &config, env).await,
     }
@@ -288,22 +291,6 @@ async fn cancel(id: &JobId, question: &Question, caller: &Caller, messages: &Mes
             Err(ApiError::unavailable("the job is erased, but a copy for readers is not yet; try again", 2))
         }
     }
-}
-
-async fn force(model: Option<&str>, method: &Method, mut request: Request, caller: &Caller, env: &Env) -> Answer {
-    caller.check_operator()?;
-    let (model, order) = if *method == Method::Put {
-        let body = read_json(&mut request).await?;
-        let (model, order) = overriding::order(model, &body, clock::now())?;
-        (model, Some(order))
-    } else {
-        (overriding::model(model)?, None)
-    };
-    let status = GateStub::new(env, model, "").command(order).await.map_err(|error| {
-        log::trouble(None, "gate", &error.to_string());
-        ApiError::unavailable("the gate did not answer; send the same again", 2)
-    })?;
-    respond(200, status.get().to_owned(), &[("cache-control", "no-store")])
 }
 
 fn health(loaded: std::result::Result<&Config, &[Fault]>) -> Answer {

@@ -77,7 +77,7 @@ async fn names(env: &Env, prefix: &str) -> Result<Vec<String>, String> {
     Ok(keys.iter().filter_map(|key| name(key)?.strip_prefix(prefix).map(str::to_owned)).collect())
 }
 
-async fn write(env: &Env, method: &str, arguments: &[JsValue]) -> Result<(), String> {
+pub(super) async fn write(env: &Env, method: &str, arguments: &[JsValue]) -> Result<(), String> {
     let write = async { js::settle(&js::binding(env, BINDING)?, method, arguments).await };
     match clock::within(PATIENCE, write).await {
         Some(result) => result.map(drop).map_err(|error| error.to_string()),
@@ -89,7 +89,7 @@ fn key(id: &JobId) -> JsValue {
     format!("job:{id}").into()
 }
 
-const BINDING: &str = "RESULTS";
+pub(super) const BINDING: &str = "RESULTS";
 const GATE_PREFIX: &str = "gate:";
 const CLIENT_PREFIX: &str = "client:";
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -35,6 +35,7 @@ pub mod settings;
 pub mod shares;
 pub mod slots;
 pub mod status;
+pub mod switches;
 pub mod time;
 pub mod transition;
 pub mod unguarded;

@@ -1,0 +1,112 @@
+//! `GET /v1/queues`, `PUT` and `DELETE /v1/queues/{priority}/pause` and `/v1/drain`: what the operator sends, and sees.
+
+use super::error::ApiError;
+use super::form::Form;
+use super::order::{self, Ordered};
+use super::status::rfc3339;
+use crate::claude::request::Problem;
+use crate::json;
+use crate::policy::priority::Priority;
+use crate::policy::switches::{Name, Order, Switches, TAKES_EFFECT_WITHIN};
+use crate::policy::time::{Timestamp, whole_seconds};
+
+/// Reads the order to pause the queue of `priority` (`None` if there is no such queue).
+///
+/// # Errors
+/// 400 with every fault, the queue's among them.
+pub fn pause(priority: Option<Priority>, body: &[u8], now: Timestamp) -> Result<(Name, Order), ApiError> {
+    let faults = if priority.is_none() { vec![no_queue()] } else { Vec::new() };
+    let order = order(body, faults, now)?;
+    Ok((queue(priority)?, order))
+}
+
+/// Reads the order to take nothing new.
+///
+/// # Errors
+/// 400 with every fault.
+pub fn drain(body: &[u8], now: Timestamp) -> Result<(Name, Order), ApiError> {
+    Ok((Name::Drain, order(body, Vec::new(), now)?))
+}
+
+/// The queue whose pause is taken back.
+///
+/// # Errors
+/// 400 if there is none.
+pub fn queue(priority: Option<Priority>) -> Result<Name, ApiError> {
+    priority.map(Name::Pause).ok_or_else(|| ApiError::invalid(vec![no_queue()]))
+}
+
+fn order(body: &[u8], mut faults: Vec<Problem>, now: Timestamp) -> Result<Order, ApiError> {
+    let mut form = Form::parse(body, &order::FIELDS)?;
+    let ordered = Ordered::read(&mut form, now);
+    faults.append(&mut form.problems);
+    match ordered {
+        Some(Ordered { until, note, author, .. }) if faults.is_empty() => Ok(Order { since: now, until, note, author }),
+        _ => Err(ApiError::invalid(faults)),
+    }
+}
+
+fn no_queue() -> Problem {
+    Problem::new("priority", "must be one of high, medium, low")
+}
+
+/// How the queues stand. `unfinished` are each one's jobs; `None` if the Meter did not say.
+#[must_use]
+pub fn document(switches: &Switches, unfinished: Option<&json::Map<String, u64>>, now: Timestamp) -> String {
+    let of = |priority: Priority| Queue {
+        unfinished: unfinished.map(|jobs| jobs.get(priority.name()).copied().unwrap_or_default()),
+        paused: switches.pause(priority, now).map(|order| OrderView::of(order, now)),
+    };
+    json::write(&Document {
+        queues: Queues { high: of(Priority::High), medium: of(Priority::Medium), low: of(Priority::Low) },
+        drain: switches.drain(now).map(|order| OrderView::of(order, now)),
+        unfinished: unfinished.map(|jobs| jobs.iter().map(|(_, jobs)| *jobs).sum()),
+        takes_effect_within_seconds: TAKES_EFFECT_WITHIN.as_secs(),
+    })
+}
+
+struct Document<'a> {
+    queues: Queues<'a>,
+    drain: Option<OrderView<'a>>,
+    unfinished: Option<u64>,
+    takes_effect_within_seconds: u64,
+}
+
+json::output!(Document<'_> { queues, drain, unfinished, takes_effect_within_seconds });
+
+struct Queues<'a> {
+    high: Queue<'a>,
+    medium: Queue<'a>,
+    low: Queue<'a>,
+}
+
+json::output!(Queues<'_> { high, medium, low });
+
+struct Queue<'a> {
+    unfinished: Option<u64>,
+    paused: Option<OrderView<'a>>,
+}
+
+json::output!(Queue<'_> { unfinished, paused });
+
+struct OrderView<'a> {
+    since: String,
+    until: String,
+    seconds_left: u64,
+    note: &'a str,
+    author: &'a str,
+}
+
+json::output!(OrderView<'_> { since, until, seconds_left, note, author });
+
+impl<'a> OrderView<'a> {
+    fn of(order: &'a Order, now: Timestamp) -> Self {
+        Self {
+            since: rfc3339(order.since),
+            until: rfc3339(order.until),
+            seconds_left: whole_seconds(order.left(now)),
+            note: &order.note,
+            author: &order.author,
+        }
+    }
+}
