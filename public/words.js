@@ -34,6 +34,7 @@ const HELD = {
   in_flight_limit: "As many calls are on their way as Claude bears. This one is in line.",
   pacing: "The rate that is allowed is used up for the moment.",
   off_peak: "It is of low priority, and waits for quieter hours.",
+  paused: "Whoever runs this Spillway has paused the jobs of its priority for now.",
   gate_unavailable: "The gate in front of Claude does not answer. It is asked again.",
   delivery_budget: "There was no time left for a call. It goes on with fresh time.",
   delivery_lost: "Whoever was at work on it went silent. It is begun again.",

@@ -35,6 +35,7 @@ use crate::policy::priority::Priority;
 use crate::policy::rate_limits::RateLimits;
 use crate::policy::settings::BackoffSettings;
 use crate::policy::slots::Ticket;
+use crate::policy::switches::Switches;
 use crate::policy::time::{Timestamp, millis, whole_seconds};
 use crate::policy::unguarded::Unguarded;
 
@@ -95,6 +96,7 @@ impl<'a> Delivery<'a> {
     pub fn start(
         claimed: &'a Claimed,
         config: &'a Config,
+        switches: &Switches,
         began_at: Timestamp,
         now: Timestamp,
         rng: &mut fastrand::Rng,
@@ -128,6 +130,10 @@ impl<'a> Delivery<'a> {
             delivery.deadline_exceeded(None, now)
         } else if claimed.counted_calls >= delivery.max_calls() {
             delivery.exhausted(now, rng)
+        } else if let Some(pause) = switches.pause(claimed.priority, now) {
+            // What it has of a place in an order it keeps: it may be back before its turn.
+            let held = Held::new(pause.recheck(now, rng), HoldReason::Paused);
+            delivery.hold(Held { ticket: claimed.ticket, ..held }, now)
         } else if let Some(after) = delivery.off_peak(now, rng) {
             delivery.hold(Held::new(after, HoldReason::OffPeak), now)
         } else {

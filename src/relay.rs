@@ -17,6 +17,7 @@
 //!   when they are over.
 //! - **Where a job would be held, or would try again later, this is handed over**: it becomes a job, which the queue takes from
 //!   here, unless the caller wants the error. Rate limits too, but for waits of at most two seconds.
+//! - **While the operator has nothing new taken**, nothing is handed over: the error is passed on, as to a caller who wants no job.
 //! - **Whatever no retry helps is passed on as it came**, and so is what fails after content: it is never made twice.
 //! - **Which error it is in the end is decided here, too.** An official SDK sends a 429, a 5xx or a 529 again unless
 //!   `x-should-retry: false` forbids it, and would multiply the calls that have been made for it; so each error of ours says no
@@ -38,6 +39,7 @@ use crate::policy::backoff::{BucketName, Wait};
 use crate::policy::cause::{Cause, Class};
 use crate::policy::gate::{Outlook, View};
 use crate::policy::ladder::{Downgrade, Ladder, Move, Tier};
+use crate::policy::switches::Switches;
 use crate::policy::time::{Timestamp, whole_seconds};
 use crate::policy::wording::Wording;
 
@@ -169,6 +171,8 @@ pub struct Relay<'a> {
     failed: Option<Failure>,
     /// Why the gate of the last model refused, if it did.
     held: Option<HoldReason>,
+    /// The refusal that it was given up for, if there was one.
+    shut: Option<Held>,
     /// What its error is if it is given up.
     kind: ErrorKind,
 }
@@ -207,6 +211,7 @@ impl<'a> Relay<'a> {
             calls: 0,
             failed: None,
             held: None,
+            shut: None,
             kind: ErrorKind::Overloaded,
         };
         let step = relay.follow(relay.ladder.start(), now);
@@ -320,6 +325,20 @@ impl<'a> Relay<'a> {
         }
     }
 
+    /// What becomes of the call where it would become a job, while the operator has nothing new taken: what it would if its caller
+    /// wanted none. `None` if it may become one.
+    pub fn instead_of_a_job(&mut self, switches: &Switches, now: Timestamp) -> Option<Step> {
+        switches.drain(now)?;
+        self.handoff = Handoff::Never;
+        Some(self.last_step())
+    }
+
+    /// Whether it could not become a job, whatever its caller had wanted.
+    #[must_use]
+    pub const fn is_kept_from_a_job(&self, wanted: Handoff) -> bool {
+        matches!((self.handoff, wanted), (Handoff::Never, Handoff::Wait | Handoff::Auto))
+    }
+
     /// The job is stored.
     #[must_use]
     pub fn on_handed_over(&self, now: Timestamp) -> Next {
@@ -395,6 +414,7 @@ impl<'a> Relay<'a> {
 
     fn give_up(&mut self, held: Option<Held>) -> Step {
         self.held = held.map(|held| held.reason);
+        self.shut = held;
         self.kind = match held {
             Some(held) => kind_of(held.reason),
             None if self.failed.as_ref().is_some_and(|failure| failure.cause.class() == Class::RateLimit) => {
@@ -402,7 +422,11 @@ impl<'a> Relay<'a> {
             }
             None => ErrorKind::Overloaded,
         };
-        match (self.handoff, held) {
+        self.last_step()
+    }
+
+    fn last_step(&self) -> Step {
+        match (self.handoff, self.shut) {
             (Handoff::Wait | Handoff::Auto, _) => Step::HandOver,
             (Handoff::Never, Some(held)) if self.failed.is_none() => Step::Refuse(shut(held)),
             (Handoff::Never, _) => Step::PassOn,

@@ -8,7 +8,8 @@ use crate::claude::request::Problem;
 use crate::json;
 use crate::policy::priority::Priority;
 use crate::policy::switches::{Name, Order, Switches, TAKES_EFFECT_WITHIN};
-use crate::policy::time::{Timestamp, whole_seconds};
+use crate::policy::time::{Timestamp, millis, whole_seconds};
+use crate::telemetry::Event;
 
 /// Reads the order to pause the queue of `priority` (`None` if there is no such queue).
 ///
@@ -34,6 +35,21 @@ pub fn drain(body: &[u8], now: Timestamp) -> Result<(Name, Order), ApiError> {
 /// 400 if there is none.
 pub fn queue(priority: Option<Priority>) -> Result<Name, ApiError> {
     priority.map(Name::Pause).ok_or_else(|| ApiError::invalid(vec![no_queue()]))
+}
+
+/// What is to be told of a switch that was set so; `None` if there was nothing to take back.
+#[must_use]
+pub fn switched(name: Name, order: Option<&Order>, was_ordered: bool, now: Timestamp) -> Option<Event<'_>> {
+    let lasts_ms = order.map_or(0, |order| millis(order.left(now)));
+    Some(match (name, order) {
+        (_, None) if !was_ordered => return None,
+        (Name::Pause(priority), Some(Order { author, note, .. })) => {
+            Event::QueuePaused { priority: priority.name(), lasts_ms, author, note }
+        }
+        (Name::Pause(priority), None) => Event::QueueResumed { priority: priority.name() },
+        (Name::Drain, Some(Order { author, note, .. })) => Event::DrainStarted { lasts_ms, author, note },
+        (Name::Drain, None) => Event::DrainEnded {},
+    })
 }
 
 fn order(body: &[u8], mut faults: Vec<Problem>, now: Timestamp) -> Result<Order, ApiError> {

@@ -460,7 +460,7 @@ fn history_view(entry: &Entry) -> HistoryView<'_> {
     }
 }
 
-pub(super) fn rfc3339(at: Timestamp) -> String {
+pub(crate) fn rfc3339(at: Timestamp) -> String {
     // Year 9999 is the last that the format can write.
     let at = at.min(Timestamp::from_millis(253_402_300_799_000));
     let since_epoch = at.since(Timestamp::default());

@@ -19,7 +19,7 @@ use worker::{Delay, Env, MessageBatch, MessageExt, QueueRetryOptionsBuilder, Raw
 use super::claude_fetch::{self, Answered, Unanswered};
 use super::keeper::Keeper;
 use super::stubs::{GateStub, JobStub, ObjectError};
-use super::{clock, entropy, log, settings, together};
+use super::{clock, entropy, log, settings, switches, together};
 use crate::claude::failure::Failure;
 use crate::claude::response::Usage;
 use crate::claude::{rewrite, version};
@@ -28,6 +28,7 @@ use crate::delivery::{Call, Delivery, GateTrouble, Step};
 use crate::job::{Begun, Claim, Claimed, Envelope, Interruption, JobId, Settled, Settlement, Then};
 use crate::policy::answer::{Report, Verdict};
 use crate::policy::rate_limits::{RateLimits, Used};
+use crate::policy::switches::Switches;
 use crate::policy::time::{Timestamp, millis};
 use crate::policy::unguarded::Unguarded;
 use crate::telemetry::Event;
@@ -57,6 +58,7 @@ pub(super) async fn consume(batch: &MessageBatch<String>, env: &Env) {
         config: &config,
         queue: &queue,
         began_at: clock::now(),
+        switches: switches::known(env).await,
         unguarded: RefCell::new(Unguarded::default()),
     };
     let handled = messages.map(|message| -> LocalBoxFuture<'_, ()> { Box::pin(invocation.handle(message)) });
@@ -69,6 +71,7 @@ struct Invocation<'a> {
     config: &'a Config,
     queue: &'a str,
     began_at: Timestamp,
+    switches: Switches,
     unguarded: RefCell<Unguarded>,
 }
 
@@ -136,8 +139,9 @@ struct Worker<'a> {
 impl Worker<'_> {
     async fn work(&self) -> Result<(), ObjectError> {
         let mut rng = entropy::rng();
-        let Invocation { config, began_at, .. } = *self.invocation;
-        let (mut delivery, mut step) = Delivery::start(self.claimed, config, began_at, clock::now(), &mut rng);
+        let Invocation { config, began_at, switches, .. } = self.invocation;
+        let (mut delivery, mut step) =
+            Delivery::start(self.claimed, config, switches, *began_at, clock::now(), &mut rng);
         let mut answer = String::new();
         loop {
             step = match step {

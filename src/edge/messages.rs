@@ -13,7 +13,7 @@ use super::http::{self, Answer};
 use super::large::{self, CallBody};
 use super::stubs::{GateStub, JobStub};
 use super::upstream::{self, Line, Opened, Raw};
-use super::{clock, entropy, js, line, log, views};
+use super::{clock, entropy, js, line, log, switches, views};
 use crate::api::address::Address;
 use crate::api::auth::Caller;
 use crate::api::error::{ApiError, ErrorKind};
@@ -167,7 +167,10 @@ impl AtWork<'_> {
                     Delay::from(pause).await;
                     relay.on_pause(clock::now())
                 }
-                Step::HandOver => return self.hand_over(&relay).await,
+                Step::HandOver => match relay.instead_of_a_job(&switches::known(env).await, clock::now()) {
+                    Some(step) => step,
+                    None => return self.hand_over(&relay).await,
+                },
                 Step::PassOn => return self.pass_on(last, &relay),
                 Step::Refuse(refusal) => return self.refuse(refusal, &relay, None),
             };
@@ -286,12 +289,18 @@ impl AtWork<'_> {
         if relay.is_final() {
             let _ = headers.set(SHOULD_RETRY.0, SHOULD_RETRY.1);
         }
-        if !self.account.call.can_be_kept() {
+        if self.is_no_job(relay) {
             let _ = headers.set(NO_JOB.0, NO_JOB.1);
         }
         let _ = headers.set("spillway-attempts", &relay.calls().to_string());
         let response = Response::from_bytes(body).map_err(|error| ApiError::unavailable(error.to_string(), 1))?;
         Ok(response.with_status(status).with_headers(headers))
+    }
+
+    /// Whether it could not have become a job.
+    fn is_no_job(&self, relay: &Relay<'_>) -> bool {
+        let call = &self.account.call;
+        !call.can_be_kept() || relay.is_kept_from_a_job(call.handoff)
     }
 
     fn refuse(&self, refusal: Refusal, relay: &Relay<'_>, job: Option<&JobId>) -> Answer {
@@ -308,7 +317,7 @@ impl AtWork<'_> {
         let attempts = relay.calls().to_string();
         let (job, seconds) = (job.map(ToString::to_string), retry_after_seconds.map(|seconds| seconds.to_string()));
         let mut headers = vec![("spillway-attempts", attempts.as_str())];
-        headers.extend((!self.account.call.can_be_kept()).then_some(NO_JOB));
+        headers.extend(self.is_no_job(relay).then_some(NO_JOB));
         headers.extend(is_final.then_some(SHOULD_RETRY));
         headers.extend(job.as_deref().map(|job| ("spillway-job", job)));
         headers.extend(seconds.as_deref().map(|seconds| ("retry-after", seconds)));

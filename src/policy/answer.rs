@@ -104,6 +104,8 @@ pub enum HoldReason {
     Pacing,
     /// A job of low priority waits for quieter hours.
     OffPeak,
+    /// The operator has paused the deliveries of its priority.
+    Paused,
     /// The gate itself does not answer.
     GateUnavailable,
     /// The delivery has too little time left to begin a call.
@@ -133,6 +135,7 @@ impl HoldReason {
             Self::InFlightLimit => "as many calls are on their way as Claude bears",
             Self::Pacing => "the rate that is allowed is used up for the moment",
             Self::OffPeak => "a job of low priority waits for quieter hours",
+            Self::Paused => "the operator has paused the jobs of its priority",
             Self::GateUnavailable => "the gate in front of Claude does not answer",
             Self::DeliveryBudget => "the delivery had no time left for a call",
             Self::DeliveryLost => "the last delivery was lost",
@@ -151,6 +154,7 @@ json::names!(HoldReason {
     InFlightLimit => "in_flight_limit",
     Pacing => "pacing",
     OffPeak => "off_peak",
+    Paused => "paused",
     GateUnavailable => "gate_unavailable",
     DeliveryBudget => "delivery_budget",
     DeliveryLost => "delivery_lost",

@@ -10,18 +10,21 @@ mod form;
 
 pub use form::{MAX_BODY_BYTES, MAX_CALL_BYTES, Submission};
 
+use std::time::Duration;
+
 use sha2::{Digest, Sha256};
 
 use crate::api::error::{ApiError, ErrorKind};
 use crate::api::read_token::ReadToken;
-use crate::api::status::wording;
+use crate::api::status::{rfc3339, wording};
 use crate::api::wish::{Handoff, Wish};
 use crate::claude::request::Problem;
 use crate::claude::tool_history::{self, History};
 use crate::config::Config;
 use crate::job::{JobId, Record, Spec};
 use crate::json;
-use crate::policy::time::Timestamp;
+use crate::policy::switches::Switches;
+use crate::policy::time::{Timestamp, whole_seconds};
 use crate::policy::wording::Message;
 
 /// A call of the synchronous path.
@@ -151,6 +154,21 @@ pub fn check_webhooks(config: &Config) -> Result<(), ApiError> {
         return Err(ApiError::new(ErrorKind::Unavailable, not_set));
     }
     Ok(())
+}
+
+/// Refuses new work while the operator has none taken.
+///
+/// # Errors
+/// 503, with the operator's note and what to do.
+pub fn check_drain(switches: &Switches, now: Timestamp) -> Result<(), ApiError> {
+    let Some(order) = switches.drain(now) else { return Ok(()) };
+    let message = format!(
+        "this deployment takes no new jobs until {}: {}; keep the request and submit it then, or to another deployment",
+        rfc3339(order.until),
+        order.note
+    );
+    // An order may be taken back before its end.
+    Err(ApiError::unavailable(message, whole_seconds(order.left(now).min(LOOK_AGAIN))))
 }
 
 /// Checks a call of the synchronous path, and makes it into the record of the job that it becomes if it is handed over. If its body
@@ -353,3 +371,5 @@ fn fingerprint(incoming: &Incoming<'_>) -> String {
 }
 
 const MAX_KEY_CHARS: usize = 255;
+/// How soon a drain that was ended early is noticed.
+const LOOK_AGAIN: Duration = Duration::from_secs(60);

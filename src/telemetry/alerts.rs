@@ -75,7 +75,8 @@ impl Alerts {
     pub fn on_event(&mut self, line: &str, at: Timestamp, now: Timestamp) {
         let Ok(fields) = Fields::parse(line) else { return };
         let text = |name: &str| fields.string(name).unwrap_or_default();
-        let model = text("model");
+        let (model, priority) = (text("model"), text("priority"));
+        let seconds = fields.get("lasts_ms").and_then(|it| it.get().parse::<u64>().ok()).unwrap_or(0) / 1_000;
         match text("event").as_ref() {
             "gate_transition" => {
                 let (from, to, why) = (text("from"), text("to"), text("why"));
@@ -107,7 +108,6 @@ impl Alerts {
                 self.say(format!("{cause} {model}"), said, at, now);
             }
             "gate_overridden" => {
-                let seconds = fields.get("lasts_ms").and_then(|it| it.get().parse::<u64>().ok()).unwrap_or(0) / 1_000;
                 let said = format!(
                     "{model}: {} has forced the gate {} for {seconds} s: {}",
                     text("author"),
@@ -115,6 +115,23 @@ impl Alerts {
                     text("note")
                 );
                 self.say(format!("override {model}"), said, at, now);
+            }
+            "queue_paused" => {
+                let (who, why) = (text("author"), text("note"));
+                let said = format!("{who} has paused the jobs of priority {priority} for {seconds} s: {why}");
+                self.say(format!("queue {priority}"), said, now);
+            }
+            "queue_resumed" => self.say(
+                format!("queue {priority}"),
+                format!("The jobs of priority {priority} go on, before their pause was over"),
+                now,
+            ),
+            "drain_started" => {
+                let said = format!("{} has nothing new taken for {seconds} s: {}", text("author"), text("note"));
+                self.say("drain".to_owned(), said, now);
+            }
+            "drain_ended" => {
+                self.say("drain".to_owned(), "New jobs are taken again, before the drain was over".to_owned(), now);
             }
             _ => {}
         }

@@ -280,6 +280,42 @@ pub enum Event<'a> {
         /// Why.
         note: &'a str,
     },
+    /// The operator paused the deliveries of a priority's jobs. It ends by itself, which nobody is told.
+    QueuePaused {
+        /// The priority.
+        priority: &'a str,
+        /// Until it ends by itself.
+        lasts_ms: u64,
+        /// Who.
+        author: &'a str,
+        /// Why.
+        note: &'a str,
+    },
+    /// The operator ended a pause before its time.
+    QueueResumed {
+        /// The priority.
+        priority: &'a str,
+    },
+    /// The operator has nothing new taken. It ends by itself, which nobody is told.
+    DrainStarted {
+        /// Until it ends by itself.
+        lasts_ms: u64,
+        /// Who.
+        author: &'a str,
+        /// Why.
+        note: &'a str,
+    },
+    /// The operator ended that before its time.
+    DrainEnded {},
+    /// The operator drove a job on.
+    JobRedriven {
+        /// The job.
+        job: &'a str,
+        /// `sent_again`: it waited, and its message was sent at once; `started_again`: it had failed, and is done again.
+        outcome: &'a str,
+        /// The job that does it again.
+        new_job: Option<&'a str>,
+    },
     /// A message that cannot be one of ours was taken out of its queue.
     MessageDiscarded {
         /// The queue.
@@ -349,6 +385,11 @@ events! {
     "account_refused" => AccountRefused { job, model, cause },
     "gate_transition" => GateTransition { job, model, from, to, why },
     "gate_overridden" => GateOverridden { model, state, lasts_ms, author, note },
+    "queue_paused" => QueuePaused { priority, lasts_ms, author, note },
+    "queue_resumed" => QueueResumed { priority },
+    "drain_started" => DrainStarted { lasts_ms, author, note },
+    "drain_ended" => DrainEnded {},
+    "job_redriven" => JobRedriven { job, outcome, new_job },
     "message_discarded" => MessageDiscarded { queue, reason, count },
     "message_retried" => MessageRetried { job, queue, reason, delay_seconds },
     "trouble" => Trouble { job, part, message },

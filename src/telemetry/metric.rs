@@ -46,6 +46,10 @@ pub enum Metric {
     GateTransitions,
     /// Orders of the operator.
     Overrides,
+    /// Queues that the operator has paused, and drains.
+    Switches,
+    /// Jobs that the operator has driven on.
+    JobsRedriven,
     /// Tries to tell apps.
     Webhooks,
     /// Messages that were no job's.
@@ -98,7 +102,7 @@ pub const BOUNDS: [u64; 16] = [
 
 impl Metric {
     /// All of them.
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 28] = [
         Self::JobsSubmitted,
         Self::JobsFinished,
         Self::JobsFirstTry,
@@ -116,6 +120,8 @@ impl Metric {
         Self::Exhausted,
         Self::GateTransitions,
         Self::Overrides,
+        Self::Switches,
+        Self::JobsRedriven,
         Self::Webhooks,
         Self::MessagesDiscarded,
         Self::Troubles,
@@ -216,6 +222,18 @@ impl Metric {
             Self::Overrides => {
                 ("spillway_overrides_total", Counter, &["model", "state"], "Gates that the operator has forced.")
             }
+            Self::Switches => (
+                "spillway_switches_total",
+                Counter,
+                &["switch"],
+                "Orders of the operator: the queue that was paused, or drain.",
+            ),
+            Self::JobsRedriven => (
+                "spillway_jobs_redriven_total",
+                Counter,
+                &["outcome"],
+                "Jobs that the operator has driven on: sent_again, or started_again as another job.",
+            ),
             Self::Webhooks => (
                 "spillway_webhooks_total",
                 Counter,
@@ -385,6 +403,9 @@ impl Counts {
                 self.add(Metric::GateTransitions, &[model, from.name(), to.name()]);
             }
             Event::GateOverridden { model, state, .. } => self.add(Metric::Overrides, &[model, state]),
+            Event::QueuePaused { priority, .. } => self.add(Metric::Switches, &[priority]),
+            Event::DrainStarted { .. } => self.add(Metric::Switches, &["drain"]),
+            Event::JobRedriven { outcome, .. } => self.add(Metric::JobsRedriven, &[outcome]),
             Event::WebhookSent { client, news, then, .. } => self.add(Metric::Webhooks, &[client, news, then]),
             Event::MessageDiscarded { queue, .. } => self.add(Metric::MessagesDiscarded, &[queue]),
             // What the meter itself does not take would be told to it again and again.

@@ -161,6 +161,7 @@ fn held_says_why() {
         (HoldReason::SpendCap, "spend_cap"),
         (HoldReason::Overridden, "overridden"),
         (HoldReason::InFlightLimit, "in_flight_limit"),
+        (HoldReason::Paused, "paused"),
         (HoldReason::GateUnavailable, "gate_unavailable"),
         (HoldReason::DeliveryBudget, "delivery_budget"),
         (HoldReason::DeliveryLost, "delivery_lost"),

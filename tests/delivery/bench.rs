@@ -12,6 +12,7 @@ use spillway::policy::cause::Cause;
 use spillway::policy::gate::Gate;
 use spillway::policy::presets::Preset;
 use spillway::policy::rate_limits::RateLimits;
+use spillway::policy::switches::Switches;
 use spillway::policy::time::Timestamp;
 
 pub(crate) const T0: Timestamp = Timestamp::from_millis(1_700_000_000_000);
@@ -149,7 +150,8 @@ impl Bench {
             Claim::Claimed(claimed) => claimed,
             other => panic!("{other:?}"),
         };
-        let (mut delivery, mut step) = Delivery::start(&claimed, &config, self.now, self.now, &mut self.rng);
+        let (mut delivery, mut step) =
+            Delivery::start(&claimed, &config, &Switches::default(), self.now, self.now, &mut self.rng);
         let (mut call, mut calls) = (None, 0);
         loop {
             step = match step {

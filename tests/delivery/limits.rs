@@ -5,6 +5,7 @@ use std::time::Duration;
 use spillway::delivery::{Delivery, GateTrouble, Limits, Step};
 use spillway::job::{Claimed, Then};
 use spillway::policy::answer::{Decision, HoldReason, PermitId};
+use spillway::policy::switches::Switches;
 use spillway::policy::time::Timestamp;
 use spillway::policy::unguarded::Unguarded;
 
@@ -17,7 +18,7 @@ fn after(seconds: u64) -> Timestamp {
 /// What a delivery does that starts so many seconds into its invocation, and whose gate answers later on.
 fn first_step(claimed: &Claimed, started: u64, answered: u64) -> Step {
     let (config, mut rng) = (config("{}"), fastrand::Rng::with_seed(1));
-    let (mut delivery, step) = Delivery::start(claimed, &config, T0, after(started), &mut rng);
+    let (mut delivery, step) = Delivery::start(claimed, &config, &Switches::default(), T0, after(started), &mut rng);
     match step {
         Step::AskGate { .. } => delivery.on_decision(Decision::Granted(PermitId(1)), after(answered), &mut rng),
         other => other,
@@ -68,7 +69,7 @@ fn a_call_has_its_minute_even_if_the_gate_takes_its_time() {
 fn no_limit_of_a_call_is_longer_than_the_call() {
     let config = config(r#"{"call":{"total_seconds":20,"headers_seconds":60,"idle_seconds":90}}"#);
     let (claimed, mut rng) = (claimed(86_400), fastrand::Rng::with_seed(1));
-    let (mut delivery, _) = Delivery::start(&claimed, &config, T0, T0, &mut rng);
+    let (mut delivery, _) = Delivery::start(&claimed, &config, &Switches::default(), T0, T0, &mut rng);
     let Step::Call(call) = delivery.on_decision(Decision::Granted(PermitId(1)), T0, &mut rng) else {
         panic!("granted")
     };
@@ -101,7 +102,7 @@ fn troubled(trouble: GateTrouble, moments: &[u64], seed: u64) -> Vec<Step> {
     let (claimed, config) = (claimed(86_400), config("{}"));
     let (mut unguarded, mut rng) = (Unguarded::default(), fastrand::Rng::with_seed(seed));
     let step = |seconds: &u64| {
-        let (mut delivery, _) = Delivery::start(&claimed, &config, T0, after(*seconds), &mut rng);
+        let (mut delivery, _) = Delivery::start(&claimed, &config, &Switches::default(), T0, after(*seconds), &mut rng);
         delivery.on_gate_trouble(trouble, &mut unguarded, after(*seconds), &mut rng)
     };
     moments.iter().map(step).collect()

@@ -12,6 +12,7 @@ use spillway::policy::gate::Gate;
 use spillway::policy::ladder::Downgrade;
 use spillway::policy::rate_limits::RateLimits;
 use spillway::policy::settings::BackoffSettings;
+use spillway::policy::switches::Switches;
 use spillway::policy::time::Timestamp;
 
 use super::bench::{T0, config, failure};
@@ -82,7 +83,8 @@ impl Pass {
         let turn = serde_json::to_value(&*record).unwrap()["turn"].as_u64().unwrap();
         let Claim::Claimed(claimed) = record.claim(turn, self.now, &timing) else { panic!("not its turn") };
         let mut rng = self.rng.clone();
-        let (mut delivery, mut step) = Delivery::start(&claimed, &config, self.now, self.now, &mut rng);
+        let (mut delivery, mut step) =
+            Delivery::start(&claimed, &config, &Switches::default(), self.now, self.now, &mut rng);
         loop {
             let now = self.now;
             step = match step {

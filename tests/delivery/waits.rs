@@ -9,13 +9,14 @@ use spillway::policy::answer::{Decision, Held, HoldReason, Verdict};
 use spillway::policy::backoff::{BucketName, Wait};
 use spillway::policy::cause::Cause;
 use spillway::policy::presets::Preset;
+use spillway::policy::switches::Switches;
 
 use super::bench::{Outcome, T0, asks, bench, claimed, config, fails, failure, first_decision, job, wait_of};
 
 /// The settlement of a delivery whose one call failed with `verdict`, `deadline_seconds` before its job's deadline.
 fn settled(deadline_seconds: u64, cause: Cause, verdict: &Verdict) -> Settlement {
     let (claimed, config, mut rng) = (claimed(deadline_seconds), config("{}"), fastrand::Rng::with_seed(1));
-    let (mut delivery, _) = Delivery::start(&claimed, &config, T0, T0, &mut rng);
+    let (mut delivery, _) = Delivery::start(&claimed, &config, &Switches::default(), T0, T0, &mut rng);
     delivery.on_decision(first_decision(), T0, &mut rng);
     match delivery.on_failure(&failure(cause, None), verdict, T0, &mut rng) {
         Step::Settle(settlement) => settlement,
@@ -59,7 +60,7 @@ fn a_wait_is_whole_seconds_at_least_one_and_ends_before_the_deadline() {
 #[test]
 fn what_a_call_took_is_no_longer_left_to_wait() {
     let (claimed, config, mut rng) = (claimed(60), config("{}"), fastrand::Rng::with_seed(1));
-    let (mut delivery, _) = Delivery::start(&claimed, &config, T0, T0, &mut rng);
+    let (mut delivery, _) = Delivery::start(&claimed, &config, &Switches::default(), T0, T0, &mut rng);
     delivery.on_decision(first_decision(), T0, &mut rng);
     let later = T0 + Duration::from_secs(40);
     let server_error = failure(Cause::ServerError, None);
@@ -149,7 +150,7 @@ fn each_preset_waits_by_its_own_base_and_cap() {
 fn a_hold_is_cut_to_the_deadline_too_and_fails_when_nothing_is_left() {
     let hold = |deadline_seconds, seconds| {
         let (claimed, config, mut rng) = (claimed(deadline_seconds), config("{}"), fastrand::Rng::with_seed(1));
-        let (mut delivery, _) = Delivery::start(&claimed, &config, T0, T0, &mut rng);
+        let (mut delivery, _) = Delivery::start(&claimed, &config, &Switches::default(), T0, T0, &mut rng);
         let held = Held::new(Duration::from_secs(seconds), HoldReason::BreakerOpen);
         delivery.on_decision(Decision::NotBefore(held), T0, &mut rng)
     };
@@ -180,7 +181,8 @@ fn a_call_that_ends_in_a_hold_beyond_the_deadline_is_not_forgotten() {
 fn a_report_that_the_gate_did_not_take_waits_as_a_first_failure_and_costs_an_attempt() {
     use spillway::policy::answer::Report;
     let (claimed, config) = (claimed(86_400), config("{}"));
-    let (delivery, _) = Delivery::start(&claimed, &config, T0, T0, &mut fastrand::Rng::with_seed(1));
+    let (delivery, _) =
+        Delivery::start(&claimed, &config, &Switches::default(), T0, T0, &mut fastrand::Rng::with_seed(1));
     for (cause, retry_after, costs) in [
         (Cause::Overloaded, None, true),
         (Cause::ServerError, None, true),

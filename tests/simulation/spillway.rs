@@ -23,6 +23,7 @@ use spillway::policy::gate::Gate;
 use spillway::policy::priority::Priority;
 use spillway::policy::rate_limits::{RateLimits, Used};
 use spillway::policy::settings::GateSettings;
+use spillway::policy::switches::Switches;
 use spillway::policy::time::{Timestamp, millis};
 use spillway::policy::transition;
 use spillway::submission::{self, Incoming};
@@ -348,7 +349,7 @@ impl Deployment {
         let began_at = self.timestamp(delivery.began_at);
         let (mut steps, mut step) = {
             let rng = &mut self.objects.borrow_mut().rng;
-            Steps::start(&claimed, &self.config, began_at, self.at(sim), rng)
+            Steps::start(&claimed, &self.config, &Switches::default(), began_at, self.at(sim), rng)
         };
         loop {
             step = match step {
