@@ -103,6 +103,12 @@ impl Asked {
         if problems.is_empty() { Ok(asked) } else { Err(ApiError::invalid(problems)) }
     }
 
+    /// So many rows of this standing, from `after` on.
+    #[must_use]
+    pub const fn of_standing(standing: Standing, limit: usize, after: Option<Cursor>) -> Self {
+        Self { status: Some(standing.name()), limit, after }
+    }
+
     /// What to ask each index for.
     #[must_use]
     pub fn query(&self) -> Query {
@@ -126,7 +132,9 @@ impl Cursor {
         Self { created_at: row.created_at, id: row.id.clone() }
     }
 
-    fn parse(text: &str) -> Option<Self> {
+    /// Reads one as it was written.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
         let (at, digits) = text.split_once('.')?;
         let at = u64::from_str_radix(at, 16).ok().map(Timestamp::from_millis);
         let cursor = Self { created_at: at?, id: format!("job_{digits}").parse().ok()? };
@@ -157,6 +165,22 @@ impl Page {
         items.truncate(asked.limit);
         let next = items.last().filter(|_| !is_last).map(|item| Cursor::of(&item.row));
         Self { items, next }
+    }
+
+    /// The first jobs whose rows are wanted, `most` of them, and the cursor of what comes after the last that was looked at.
+    #[must_use]
+    pub fn pick(&self, most: usize, is_wanted: impl Fn(&Row) -> bool) -> (Vec<JobId>, Option<String>) {
+        let mut picked = Vec::new();
+        let mut rows = self.items.iter().map(|item| &item.row).peekable();
+        while let Some(row) = rows.next() {
+            if is_wanted(row) {
+                picked.push(row.id.clone());
+            }
+            if picked.len() == most && rows.peek().is_some() {
+                return (picked, Some(Cursor::of(row).written()));
+            }
+        }
+        (picked, self.next.as_ref().map(Cursor::written))
     }
 
     /// The jobs that have to be asked how they stand.

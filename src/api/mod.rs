@@ -13,6 +13,7 @@ pub mod order;
 pub mod overriding;
 pub mod queues;
 pub mod read_token;
+pub mod redriving;
 pub mod route;
 pub mod status;
 pub mod webhook;

@@ -6,8 +6,9 @@ use futures_util::StreamExt;
 use worker::{Context, Env, Headers, Method, Request, Response, Result};
 
 use super::messages::{self, Place};
-use super::stubs::{Cancellation, JobStub, ObjectError, Regeneration, Reply, Watch};
-use super::{clock, entropy, figures, listing, log, meter, operations, results, settings};
+use super::operations::{self, Driven};
+use super::stubs::{Cancellation, JobStub, ObjectError, Reply, Watch};
+use super::{clock, entropy, figures, listing, log, meter, results, settings, switches};
 use crate::api::address::Address;
 use crate::api::auth::{self, Caller};
 use crate::api::error::{ApiError, ErrorKind};
@@ -75,7 +76,8 @@ async fn route(request: Request, env: &Env, context: &Rc<Context>, request_id: &
             | Route::Events(None)
             | Route::Deferral(None)
             | Route::Regenerate(None)
-            | Route::Webhook(None),
+            | Route::Webhook(None)
+            | Route::Redrive(None),
             _,
         ) => Err(ApiError::no_such_job()),
         (Route::Webhook(Some(id)), _) => tell_again(&request, &id, &caller, &config, env).await,
@@ -95,7 +97,8 @@ async fn route(request: Request, env: &Env, context: &Rc<Context>, request_id: &
         (Route::Pause(priority), method) => operations::pause(priority, &method, request, &caller, env).await,
         (Route::Drain, method) => operations::drain(&method, request, &caller, env).await,
         (Route::Queues, _) => operations::queues(&caller, env).await,
-        (Route::Redrive(_) | Route::RedriveMany, _) => Err(ApiError::unavailable("not built yet", 60)),
+        (Route::Redrive(Some(id)), _) => operations::redrive(&id, &caller, env).await,
+        (Route::RedriveMany, _) => operations::redrive_many(request, &caller, &config, env).await,
         (Route::Metrics, _) => figures::metrics(&request, &address, &caller, &config, env).await,
         (Route::Gates | Route::Health, _) => figures::gates(&caller, &config, env).await,
     }
@@ -170,10 +173,17 @@ async fn submit(mut request: Request, address: Address<'_>, caller: &Caller, con
     let random = entropy::bits().ok_or_else(|| ApiError::unavailable("no randomness to name the job with", 1))?;
     let accepted = submission::accept(incoming, config, random, clock::now())?.at(address.origin);
     let id = &accepted.record.id;
-    let creation = JobStub::new(env, id)
-        .create(&accepted.record, accepted.request.as_bytes())
-        .await
-        .map_err(|error| unavailable(Some(id), &error))?;
+    let job = JobStub::new(env, id);
+    let creation = match submission::check_drain(&switches::known(env).await, clock::now()) {
+        Ok(()) => job.create(&accepted.record, accepted.request.as_bytes()).await,
+        Err(refusal) if headers.key.is_none() => return Err(refusal),
+        // What has been taken before is not new.
+        Err(refusal) => match job.peek().await {
+            Ok(known) => Ok(known.ok_or(refusal)?),
+            Err(error) => Err(error),
+        },
+    }
+    .map_err(|error| unavailable(Some(id), &error))?;
     receive(&request, &creation, &accepted.record.fingerprint, address, config)
 }
 
@@ -248,27 +258,16 @@ async fn regenerate(
     config: &Config,
     env: &Env,
 ) -> Answer {
-    let random = entropy::bits().ok_or_else(|| ApiError::unavailable("no randomness to name the job with", 1))?;
-    let mut instead_of = None;
-    loop {
-        let asked = JobStub::new(env, id).regenerate(caller, JobId::random(random), instead_of.clone()).await;
-        let (old, new_id, body) = match asked.map_err(|error| unavailable(Some(id), &error))? {
-            (Regeneration::Unknown, _) => return Err(ApiError::no_such_job()),
-            (Regeneration::NotNeeded, _) => {
-                let message = "only a job that failed, or that another model answered, can be done again";
-                return Err(ApiError::new(ErrorKind::Conflict, message));
-            }
-            (Regeneration::As { record, id }, body) => (record, id, body),
-        };
-        let (record, body) = submission::again(old, new_id, body, clock::now())?;
-        let creation = JobStub::new(env, &record.id)
-            .create(&record, &body)
-            .await
-            .map_err(|error| unavailable(Some(&record.id), &error))?;
-        if instead_of.is_some() || !submission::is_taken_back(&creation) {
-            return receive(request, &creation, &record.fingerprint, address, config);
+    submission::check_drain(&switches::known(env).await, clock::now())?;
+    match operations::do_again(id, caller, None, env).await? {
+        Driven::Job(done_again) => {
+            let (creation, fingerprint) = *done_again;
+            receive(request, &creation, &fingerprint, address, config)
         }
-        instead_of = Some(record.id);
+        Driven::NotNeeded | Driven::SentAgain => {
+            let message = "only a job that failed, or that another model answered, can be done again";
+            Err(ApiError::new(ErrorKind::Conflict, message))
+        }
     }
 }
 

@@ -21,7 +21,7 @@ use crate::api::auth::Caller;
 use crate::api::events::Entry;
 use crate::api::status::{self, Published, Question};
 use crate::config::Policy;
-use crate::job::{Begun, Claim, DeferralAnswer, Effect, Kept, Record, Row, Settled, Spec, Timing};
+use crate::job::{Begun, Claim, DeferralAnswer, Effect, Kept, Record, Redrive, Row, Settled, Spec, Timing};
 use crate::json::{self, ToJson};
 use crate::policy::priority::Priority;
 use crate::submission::Creation;
@@ -115,7 +115,7 @@ impl Inner {
             }
             "/deferral" => self.answer_deferral(&wire::decode(&body)?)?,
             "/webhook" => json(&self.tell_again(&wire::decode(&body)?)?)?,
-            "/regenerate" => return self.regenerate(wire::decode(&body)?),
+            "/regenerate" => return self.regenerate(wire::decode(&body)?).await,
             "/cancel" => return self.clone().cancel(&wire::decode(&body)?).await,
             "/row" => {
                 let record = self.storage.load()?.filter(|record| !record.is_gone());
@@ -197,11 +197,21 @@ impl Inner {
     }
 
     /// The same new job for every caller that asks, so that two asking at once are answered once.
-    fn regenerate(&self, Regenerate { caller, id, instead_of }: Regenerate) -> Result<Response> {
+    async fn regenerate(self: Rc<Self>, wish: Regenerate) -> Result<Response> {
+        let Regenerate { caller, id, instead_of, redrive } = wish;
         let visible = |record: &Record| caller.may_see(&record.client) && !record.is_gone();
         let Some(mut record) = self.storage.load()?.filter(visible) else {
             return Response::from_bytes(wire::frame(&Regeneration::Unknown, &[]));
         };
+        match redrive.map_or(Redrive::DoAgain, |which| record.redrive(&which, clock::now())) {
+            Redrive::DoAgain => {}
+            Redrive::SentAgain => {
+                self.storage.save(&record)?;
+                self.after_change().await;
+                return Response::from_bytes(wire::frame(&Regeneration::SentAgain, &[]));
+            }
+            Redrive::NotNeeded => return Response::from_bytes(wire::frame(&Regeneration::NotNeeded, &[])),
+        }
         let Some(id) = record.regenerate(id, instead_of.as_ref()) else {
             return Response::from_bytes(wire::frame(&Regeneration::NotNeeded, &[]));
         };

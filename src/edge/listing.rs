@@ -35,7 +35,7 @@ pub(super) async fn list(address: Address<'_>, caller: &Caller, config: &Config,
 }
 
 /// Every client that has a key, or had one while it had jobs.
-async fn everybody(config: &Config, env: &Env) -> Vec<String> {
+pub(super) async fn everybody(config: &Config, env: &Env) -> Vec<String> {
     let mut clients = results::clients(env).await.unwrap_or_else(|error| {
         log::trouble(None, "kv", &error);
         Vec::new()
@@ -49,7 +49,7 @@ async fn everybody(config: &Config, env: &Env) -> Vec<String> {
 }
 
 /// A page of all of them. A list with a client's jobs left out would look like a whole one: all answer, or there is none.
-async fn ask_indexes(clients: &[String], asked: &Asked, env: &Env) -> Result<Page, ApiError> {
+pub(super) async fn ask_indexes(clients: &[String], asked: &Asked, env: &Env) -> Result<Page, ApiError> {
     let (query, found) = (asked.query(), RefCell::new(Vec::new()));
     let asking = clients.iter().map(|client| -> LocalBoxFuture<'_, ()> {
         Box::pin(async {

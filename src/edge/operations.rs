@@ -1,16 +1,24 @@
 //! The operator's routes that change something: orders for gates and queues, and jobs that are to be driven on.
 
+use std::cell::RefCell;
+
+use futures_util::future::LocalBoxFuture;
 use worker::{Env, Method, Request};
 
-use super::http::{Answer, read_json, respond};
-use super::stubs::{GateStub, MeterStub};
-use super::{clock, log, meter, switches};
+use super::http::{Answer, read_json, respond, unavailable};
+use super::stubs::{GateStub, JobStub, MeterStub, Regeneration};
+use super::{clock, entropy, listing, log, meter, switches, together};
 use crate::api::auth::Caller;
 use crate::api::error::ApiError;
 use crate::api::metrics::unfinished;
+use crate::api::redriving::{self, Many, Outcome};
 use crate::api::{overriding, queues};
+use crate::config::Config;
+use crate::job::{JobId, Which};
 use crate::policy::priority::Priority;
 use crate::policy::switches::{Name, Order, Switches};
+use crate::submission::{self, Creation};
+use crate::telemetry::Event;
 use crate::telemetry::readings::Wanted;
 
 /// `PUT` and `DELETE /v1/gates/{model}/override`.
@@ -73,11 +81,102 @@ pub(super) async fn drain(method: &Method, mut request: Request, caller: &Caller
 }
 
 async fn switch(name: Name, order: Option<Order>, env: &Env) -> Answer {
-    switches::set(env, name, order).await.map_err(|error| {
+    let before = switches::set(env, name, order.clone()).await.map_err(|error| {
         log::trouble(None, "kv", &error);
         ApiError::unavailable("the order could not be stored; send the same again", 2)
     })?;
+    if let Some(event) = queues::switched(name, order.as_ref(), before, clock::now()) {
+        log::event(&event);
+    }
     show(&switches::known(env).await, env).await
+}
+
+/// What came of a job that is to be done again, or driven on.
+pub(super) enum Driven {
+    /// There is nothing to do better.
+    NotNeeded,
+    /// It waited, and goes on now.
+    SentAgain,
+    /// The job that does it again, with the fingerprint of its submission.
+    Job(Box<(Creation, String)>),
+}
+
+/// Has a job done again, as its user wants it; with `redrive` driven on, as the operator does.
+///
+/// 1. The job names the one that does it again, the same to everybody who asks.
+/// 2. That one is created. Twice, it is created once; and if this is lost, whoever asks again does it.
+/// 3. If its user has taken that one back, another is named.
+pub(super) async fn do_again(
+    id: &JobId,
+    caller: &Caller,
+    redrive: Option<&Which>,
+    env: &Env,
+) -> Result<Driven, ApiError> {
+    let random = entropy::bits().ok_or_else(|| ApiError::unavailable("no randomness to name the job with", 1))?;
+    let mut instead_of = None;
+    loop {
+        let job = JobStub::new(env, id);
+        let asked = job.regenerate(caller, JobId::random(random), instead_of.clone(), redrive.cloned()).await;
+        let (old, new_id, body) = match asked.map_err(|error| unavailable(Some(id), &error))? {
+            (Regeneration::Unknown, _) => return Err(ApiError::no_such_job()),
+            (Regeneration::NotNeeded, _) => return Ok(Driven::NotNeeded),
+            (Regeneration::SentAgain, _) => return Ok(Driven::SentAgain),
+            (Regeneration::As { record, id }, body) => (record, id, body),
+        };
+        let (record, body) = submission::again(old, new_id, body, clock::now())?;
+        let creation = JobStub::new(env, &record.id)
+            .create(&record, &body)
+            .await
+            .map_err(|error| unavailable(Some(&record.id), &error))?;
+        if instead_of.is_some() || !submission::is_taken_back(&creation) {
+            return Ok(Driven::Job(Box::new((creation, record.fingerprint))));
+        }
+        instead_of = Some(record.id);
+    }
+}
+
+/// `POST /v1/jobs/{id}/redrive`.
+pub(super) async fn redrive(id: &JobId, caller: &Caller, env: &Env) -> Answer {
+    caller.check_operator()?;
+    let outcome = drive(id, caller, &Which::Any, env).await?;
+    respond(200, redriving::one(id, &outcome), &[("cache-control", "no-store")])
+}
+
+/// `POST /v1/jobs/redrive`.
+pub(super) async fn redrive_many(mut request: Request, caller: &Caller, config: &Config, env: &Env) -> Answer {
+    caller.check_operator()?;
+    let many = Many::parse(&read_json(&mut request).await?)?;
+    if many.starts_jobs() {
+        submission::check_drain(&switches::known(env).await, clock::now())?;
+    }
+    let clients = listing::everybody(config, env).await;
+    let (jobs, next_cursor) = many.pick(&listing::ask_indexes(&clients, &many.asked, env).await?);
+    let outcomes = RefCell::new(Vec::new());
+    let driving = jobs.into_iter().map(|id| -> LocalBoxFuture<'_, ()> {
+        let (many, outcomes) = (&many, &outcomes);
+        Box::pin(async move {
+            let driven = drive(&id, caller, &many.which, env).await;
+            let outcome = driven.unwrap_or_else(|error| Outcome::of(&error));
+            outcomes.borrow_mut().push((id, outcome));
+        })
+    });
+    together::six_at_a_time(driving.collect()).await;
+    respond(200, redriving::many(&outcomes.take(), next_cursor), &[("cache-control", "no-store")])
+}
+
+async fn drive(id: &JobId, caller: &Caller, which: &Which, env: &Env) -> Result<Outcome, ApiError> {
+    let outcome = match do_again(id, caller, Some(which), env).await? {
+        Driven::NotNeeded => Outcome::NotNeeded(None),
+        Driven::SentAgain => Outcome::SentAgain,
+        Driven::Job(done_again) if done_again.0.is_new => Outcome::StartedAgain(done_again.0.record.id),
+        Driven::Job(done_again) => Outcome::NotNeeded(Some(done_again.0.record.id)),
+    };
+    if outcome.is_news() {
+        let new_job = outcome.new_job().map(ToString::to_string);
+        let job = id.to_string();
+        log::event(&Event::JobRedriven { job: &job, outcome: outcome.name(), new_job: new_job.as_deref() });
+    }
+    Ok(outcome)
 }
 
 async fn show(switches: &Switches, env: &Env) -> Answer {

@@ -11,7 +11,7 @@ use super::{clock, js, wire};
 use crate::api::auth::Caller;
 use crate::api::listing::Query;
 use crate::api::status::{Published, Question};
-use crate::job::{Begun, Claim, Interruption, JobId, Kept, Record, Renewal, Row, Settled, Settlement, Token};
+use crate::job::{Begun, Claim, Interruption, JobId, Kept, Record, Renewal, Row, Settled, Settlement, Token, Which};
 use crate::json::{self, FromJson, Text};
 use crate::policy::answer::{Asking, Decision, Ended, PermitId, Verdict};
 use crate::policy::cause::Cause;
@@ -127,9 +127,11 @@ pub(super) struct Regenerate {
     pub(super) id: JobId,
     /// The job that did it again before, and was taken back.
     pub(super) instead_of: Option<JobId>,
+    /// Whether it is the operator who drives the job on: then it is only done again if it has failed.
+    pub(super) redrive: Option<Which>,
 }
 
-json::object!(Regenerate { caller, id, instead_of });
+json::object!(Regenerate { caller, id, instead_of, redrive });
 
 /// A Job object's answer to that; the request follows, raw.
 #[allow(clippy::large_enum_variant, reason = "there is one of them at a time, and it is taken apart at once")]
@@ -138,6 +140,8 @@ pub(super) enum Regeneration {
     Unknown,
     /// There is nothing to do better.
     NotNeeded,
+    /// It waited, and goes on now.
+    SentAgain,
     /// The job, and the one that does it again.
     As { record: Record, id: JobId },
 }
@@ -145,6 +149,7 @@ pub(super) enum Regeneration {
 json::choice!(Regeneration {
     "unknown" => Unknown,
     "not_needed" => NotNeeded,
+    "sent_again" => SentAgain,
     "as" => As { record, id },
 });
 
@@ -202,8 +207,9 @@ impl<'a> JobStub<'a> {
         caller: &Caller,
         id: JobId,
         instead_of: Option<JobId>,
+        redrive: Option<Which>,
     ) -> Result<(Regeneration, Vec<u8>), ObjectError> {
-        let body = json::write(&Regenerate { caller: caller.clone(), id, instead_of }).into_bytes();
+        let body = json::write(&Regenerate { caller: caller.clone(), id, instead_of, redrive }).into_bytes();
         let bytes = exchange(self.env, JOB_BINDING, &self.name, &self.name, "regenerate", &body, PATIENCE).await?;
         let (head, request) = wire::unframe(&bytes);
         Ok((wire::decode(head)?, request.to_vec()))

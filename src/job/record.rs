@@ -639,7 +639,7 @@ impl Record {
     }
 
     /// A watcher sees something new.
-    fn changed(&mut self, now: Timestamp) {
+    pub(super) fn changed(&mut self, now: Timestamp) {
         self.revision = self.revision.saturating_add(1);
         self.updated_at = now;
     }
