@@ -15,6 +15,7 @@ use spillway::policy::cause::Cause;
 use spillway::policy::gate::{Outlook, View};
 use spillway::policy::ladder::Downgrade;
 use spillway::policy::priority::Priority;
+use spillway::policy::switches::{Name, Order, Switches};
 use spillway::policy::time::Timestamp;
 use spillway::policy::wording::Wording;
 use spillway::relay::{self, Next, Refusal, Relay, Says, Step};
@@ -99,6 +100,15 @@ fn way(wish: &Wish, meets: Vec<Meets>) -> Vec<String> {
         };
         way.push(told(&step));
     }
+}
+
+/// What has nothing new taken.
+fn drained() -> Switches {
+    let order = Order { since: NOW, until: NOW + Duration::from_secs(60), note: "Why.".into(), author: "ada".into() };
+    let mut switches = Switches::default();
+    let switch = switches.set(Name::Drain, Some(order), NOW);
+    switches.learn(Name::Drain, Some(switch), NOW);
+    switches
 }
 
 use Meets::{Decides, Fails, View as Sees};
@@ -417,4 +427,40 @@ fn who_sees_claudes_trouble_is_exposed_and_who_sees_their_own_is_not() {
         let Step::Refuse(refusal) = step else { panic!("{step:?}") };
         assert_eq!((refusal.exposes(), relay.reason()), (exposes, Some(name)));
     }
+}
+
+#[test]
+fn while_nothing_new_is_taken_a_call_ends_as_if_its_caller_wanted_no_job() {
+    for (view, failed, expected) in [
+        (FREE, true, "pass on"),
+        (refused(HoldReason::BreakerOpen, 30_000), false, "refuse 529"),
+        (refused(HoldReason::RetryAfter, 30_000), false, "refuse 429"),
+    ] {
+        for handoff in [Handoff::Auto, Handoff::Wait] {
+            let (config, mut rng) = (config(), fastrand::Rng::with_seed(1));
+            let wish = Wish { handoff, ..Wish::default() };
+            let spec = spec(&wish, &config);
+            let (mut relay, mut step) = Relay::start(&spec, handoff, &config, NOW + Duration::from_secs(10), NOW);
+            while step != Step::HandOver {
+                step = match step {
+                    Step::Look { .. } => relay.on_view(Some(view), NOW),
+                    Step::Call(_) if failed => relay.on_failure(&failure(Cause::Overloaded, None), NOW, &mut rng),
+                    Step::Pause(_) => relay.on_pause(NOW),
+                    other => panic!("{other:?}"),
+                };
+            }
+            assert_eq!(relay.instead_of_a_job(&Switches::default(), NOW), None);
+            assert!(!relay.is_kept_from_a_job(handoff));
+            let over = NOW + Duration::from_secs(60);
+            assert_eq!(relay.instead_of_a_job(&drained(), over), None, "its end");
+            let step = relay.instead_of_a_job(&drained(), NOW).unwrap();
+            assert_eq!((told(&step).as_str(), relay.is_kept_from_a_job(handoff)), (expected, true));
+            assert_eq!(relay.exposes(), failed, "its user sees an error that is Claude's");
+        }
+    }
+    assert!(
+        !Relay::start(&spec(&Wish::default(), &config()), Handoff::Never, &config(), NOW, NOW)
+            .0
+            .is_kept_from_a_job(Handoff::Never)
+    );
 }

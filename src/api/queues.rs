@@ -37,18 +37,20 @@ pub fn queue(priority: Option<Priority>) -> Result<Name, ApiError> {
     priority.map(Name::Pause).ok_or_else(|| ApiError::invalid(vec![no_queue()]))
 }
 
-/// What is to be told of a switch that was set so; `None` if there was nothing to take back.
+/// What is to be told of a switch that was set so, after an order that was in force `before`; `None` if there was nothing to take
+/// back.
 #[must_use]
-pub fn switched(name: Name, order: Option<&Order>, was_ordered: bool, now: Timestamp) -> Option<Event<'_>> {
+pub fn switched<'a>(name: Name, order: Option<&'a Order>, before: Option<&Order>, now: Timestamp) -> Option<Event<'a>> {
     let lasts_ms = order.map_or(0, |order| millis(order.left(now)));
+    let early_ms = before.map_or(0, |before| millis(before.left(now)));
     Some(match (name, order) {
-        (_, None) if !was_ordered => return None,
+        (_, None) if early_ms == 0 => return None,
         (Name::Pause(priority), Some(Order { author, note, .. })) => {
             Event::QueuePaused { priority: priority.name(), lasts_ms, author, note }
         }
-        (Name::Pause(priority), None) => Event::QueueResumed { priority: priority.name() },
+        (Name::Pause(priority), None) => Event::QueueResumed { priority: priority.name(), early_ms },
         (Name::Drain, Some(Order { author, note, .. })) => Event::DrainStarted { lasts_ms, author, note },
-        (Name::Drain, None) => Event::DrainEnded {},
+        (Name::Drain, None) => Event::DrainEnded { early_ms },
     })
 }
 

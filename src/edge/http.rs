@@ -8,7 +8,7 @@ use worker::{Context, Env, Headers, Method, Request, Response, Result};
 use super::messages::{self, Place};
 use super::operations::{self, Driven};
 use super::stubs::{Cancellation, JobStub, ObjectError, Reply, Watch};
-use super::{clock, entropy, figures, listing, log, meter, results, settings, switches};
+use super::{clock, entropy, figures, listing, log, meter, results, settings};
 use crate::api::address::Address;
 use crate::api::auth::{self, Caller};
 use crate::api::error::{ApiError, ErrorKind};
@@ -172,18 +172,7 @@ async fn submit(mut request: Request, address: Address<'_>, caller: &Caller, con
     let incoming = headers.incoming(client, &body);
     let random = entropy::bits().ok_or_else(|| ApiError::unavailable("no randomness to name the job with", 1))?;
     let accepted = submission::accept(incoming, config, random, clock::now())?.at(address.origin);
-    let id = &accepted.record.id;
-    let job = JobStub::new(env, id);
-    let creation = match submission::check_drain(&switches::known(env).await, clock::now()) {
-        Ok(()) => job.create(&accepted.record, accepted.request.as_bytes()).await,
-        Err(refusal) if headers.key.is_none() => return Err(refusal),
-        // What has been taken before is not new.
-        Err(refusal) => match job.peek().await {
-            Ok(known) => Ok(known.ok_or(refusal)?),
-            Err(error) => Err(error),
-        },
-    }
-    .map_err(|error| unavailable(Some(id), &error))?;
+    let creation = operations::take(&accepted.record, accepted.request.as_bytes(), env).await?;
     receive(&request, &creation, &accepted.record.fingerprint, address, config)
 }
 
@@ -258,7 +247,6 @@ async fn regenerate(
     config: &Config,
     env: &Env,
 ) -> Answer {
-    submission::check_drain(&switches::known(env).await, clock::now())?;
     match operations::do_again(id, caller, None, env).await? {
         Driven::Job(done_again) => {
             let (creation, fingerprint) = *done_again;

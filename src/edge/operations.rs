@@ -14,7 +14,7 @@ use crate::api::metrics::unfinished;
 use crate::api::redriving::{self, Many, Outcome};
 use crate::api::{overriding, queues};
 use crate::config::Config;
-use crate::job::{JobId, Which};
+use crate::job::{JobId, Record, Which};
 use crate::policy::priority::Priority;
 use crate::policy::switches::{Name, Order, Switches};
 use crate::submission::{self, Creation};
@@ -85,10 +85,20 @@ async fn switch(name: Name, order: Option<Order>, env: &Env) -> Answer {
         log::trouble(None, "kv", &error);
         ApiError::unavailable("the order could not be stored; send the same again", 2)
     })?;
-    if let Some(event) = queues::switched(name, order.as_ref(), before, clock::now()) {
+    if let Some(event) = queues::switched(name, order.as_ref(), before.as_ref(), clock::now()) {
         log::event(&event);
     }
     show(&switches::known(env).await, env).await
+}
+
+/// Has a job stored, unless nothing new is taken. One that is stored already is not new.
+pub(super) async fn take(record: &Record, request: &[u8], env: &Env) -> Result<Creation, ApiError> {
+    let job = JobStub::new(env, &record.id);
+    let unavailable = |error| unavailable(Some(&record.id), &error);
+    match submission::check_drain(&switches::known(env).await, clock::now()) {
+        Ok(()) => job.create(record, request).await.map_err(unavailable),
+        Err(refusal) => job.peek().await.map_err(unavailable)?.ok_or(refusal),
+    }
 }
 
 /// What came of a job that is to be done again, or driven on.
@@ -124,10 +134,7 @@ pub(super) async fn do_again(
             (Regeneration::As { record, id }, body) => (record, id, body),
         };
         let (record, body) = submission::again(old, new_id, body, clock::now())?;
-        let creation = JobStub::new(env, &record.id)
-            .create(&record, &body)
-            .await
-            .map_err(|error| unavailable(Some(&record.id), &error))?;
+        let creation = take(&record, &body, env).await?;
         if instead_of.is_some() || !submission::is_taken_back(&creation) {
             return Ok(Driven::Job(Box::new((creation, record.fingerprint))));
         }

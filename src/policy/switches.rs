@@ -171,3 +171,153 @@ pub const TAKES_EFFECT_WITHIN: Duration = Duration::from_secs(60);
 const ASK_EVERY: Duration = Duration::from_secs(5);
 const SHORTEST_NAP: Duration = Duration::from_secs(15);
 const LONGEST_NAP: Duration = Duration::from_secs(720);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Timestamp {
+        Timestamp::from_millis(1_700_000_000_000 + seconds * 1000)
+    }
+
+    fn seconds(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    /// From 0 on, for so long.
+    fn order(lasts: u64) -> Order {
+        Order { since: at(0), until: at(lasts), note: "Why.".into(), author: "ada".into() }
+    }
+
+    const LOW: Name = Name::Pause(Priority::Low);
+
+    /// Somebody who has taken an order for the low jobs at 0.
+    fn paused(lasts: u64) -> Switches {
+        let mut switches = Switches::default();
+        let switch = switches.set(LOW, Some(order(lasts)), at(0));
+        switches.learn(LOW, Some(switch), at(0));
+        switches
+    }
+
+    #[test]
+    fn an_order_is_in_force_until_its_end_and_for_nothing_else() {
+        let switches = paused(600);
+        for (now, left) in [(0, 600), (599, 1), (600, 0), (601, 0)] {
+            let order = switches.pause(Priority::Low, at(now));
+            assert_eq!(order.map_or(Duration::ZERO, |order| order.left(at(now))), seconds(left), "at {now}");
+        }
+        for other in [Priority::High, Priority::Medium] {
+            assert_eq!(switches.pause(other, at(1)), None);
+        }
+        assert_eq!(switches.drain(at(1)), None);
+        assert_eq!(Switches::default().pause(Priority::Low, at(1)), None);
+    }
+
+    #[test]
+    fn a_clock_that_is_set_back_makes_an_order_no_longer() {
+        assert_eq!(order(600).left(Timestamp::default()), seconds(600));
+        let nap = order(600).recheck(Timestamp::default(), &mut fastrand::Rng::with_seed(1));
+        assert!((15..=18).contains(&nap.as_secs()), "{nap:?}");
+    }
+
+    #[test]
+    fn a_held_job_sleeps_a_quarter_of_what_the_pause_has_lasted_and_up_to_a_quarter_of_that_more() {
+        let mut rng = fastrand::Rng::with_seed(7);
+        for (lasts, now, shortest, longest) in [
+            (604_800, 0, 15, 18),
+            (604_800, 60, 15, 18),
+            (604_800, 240, 60, 75),
+            (604_800, 2_880, 720, 900),
+            (604_800, 600_000, 720, 900),
+            // Not past its end, but for the spread in which they come back.
+            (600, 599, 1, 38),
+            (6, 0, 6, 9),
+            (7_200, 7_199, 1, 181),
+        ] {
+            let naps: Vec<_> = (0..200).map(|_| order(lasts).recheck(at(now), &mut rng)).collect();
+            let range = seconds(shortest)..seconds(longest + 1);
+            assert!(naps.iter().all(|nap| range.contains(nap)), "{lasts} {now}: {naps:?}");
+            assert!(naps.iter().any(|nap| *nap != naps[0]), "{lasts} {now}: they come back at once");
+        }
+    }
+
+    #[test]
+    fn a_job_that_is_paused_for_a_week_costs_five_deliveries_an_hour() {
+        let (order, mut rng, mut now, mut naps) = (order(604_800), fastrand::Rng::with_seed(1), at(0), 0);
+        while !order.left(now).is_zero() {
+            now = now + order.recheck(now, &mut rng);
+            naps += 1;
+        }
+        assert!((168 * 4..168 * 5).contains(&naps), "{naps}");
+    }
+
+    #[test]
+    fn who_has_taken_an_order_believes_no_older_one_until_the_store_has_settled() {
+        let never_set = None;
+        for (now, is_paused) in [(1, true), (119, true), (120, false)] {
+            let mut switches = paused(600);
+            switches.learn(LOW, never_set.clone(), at(now));
+            assert_eq!(switches.pause(Priority::Low, at(now)).is_some(), is_paused, "at {now}");
+        }
+        let mut switches = paused(600);
+        let old = switches.set(LOW, Some(order(600)), at(0));
+        let resumed = switches.set(LOW, None, at(30));
+        switches.learn(LOW, Some(resumed), at(30));
+        switches.learn(LOW, Some(old), at(31));
+        assert_eq!(switches.pause(Priority::Low, at(31)), None, "what was taken back does not come back");
+    }
+
+    #[test]
+    fn what_others_have_ordered_since_is_believed_at_once() {
+        let mut switches = paused(600);
+        let others = Switches::default().set(LOW, Some(order(300)), at(5));
+        switches.learn(LOW, Some(others), at(6));
+        assert_eq!(switches.pause(Priority::Low, at(6)).map(|order| order.until), Some(at(300)));
+    }
+
+    #[test]
+    fn of_two_orders_for_one_switch_everybody_ends_with_the_one_that_is_stored() {
+        let stored = Switches::default().set(LOW, Some(order(300)), at(0));
+        let mut switches = Switches::default();
+        let own = switches.set(LOW, Some(order(600)), at(1));
+        switches.learn(LOW, Some(own), at(1));
+        // The other one was written later, with the lower version.
+        for (now, until) in [(2, 600), (120, 600), (121, 300)] {
+            switches.learn(LOW, Some(stored.clone()), at(now));
+            assert_eq!(switches.pause(Priority::Low, at(now)).map(|order| order.until), Some(at(until)), "at {now}");
+        }
+    }
+
+    #[test]
+    fn a_later_setting_has_the_higher_version_whatever_the_clock_does() {
+        let mut switches = paused(600);
+        let resumed = switches.set(LOW, None, Timestamp::default());
+        switches.learn(LOW, Some(resumed), at(1));
+        assert_eq!(switches.pause(Priority::Low, at(1)), None);
+    }
+
+    #[test]
+    fn the_store_is_asked_every_five_seconds_and_by_everybody_until_it_has_answered_once() {
+        let mut switches = Switches::default();
+        switches.asking(at(0));
+        assert!(!switches.is_fresh(at(0)), "nobody knows anything yet");
+        switches.asked();
+        for (now, is_fresh) in [(0, true), (4, true), (5, false), (6, false)] {
+            assert_eq!(switches.is_fresh(at(now)), is_fresh, "at {now}");
+        }
+        assert!(!switches.is_fresh(Timestamp::default()), "a clock that was set back keeps nobody from asking");
+        switches.asking(at(5));
+        assert!(switches.is_fresh(at(5)), "while one asks, others go on with what is known");
+    }
+
+    #[test]
+    fn a_switch_survives_its_storage_and_each_has_a_name_of_its_own() {
+        let switch = Switches::default().set(LOW, Some(order(600)), at(0));
+        for switch in [switch, Switches::default().set(LOW, None, at(0))] {
+            assert_eq!(json::read::<Switch>(&json::write(&switch)), Ok(switch));
+        }
+        for name in Name::ALL {
+            assert_eq!(Name::ALL.iter().filter(|other| other.key() == name.key()).count(), 1);
+        }
+    }
+}

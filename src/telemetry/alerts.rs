@@ -119,19 +119,21 @@ impl Alerts {
             "queue_paused" => {
                 let (who, why) = (text("author"), text("note"));
                 let said = format!("{who} has paused the jobs of priority {priority} for {seconds} s: {why}");
-                self.say(format!("queue {priority}"), said, now);
+                self.say(format!("queue {priority}"), said, at, now);
             }
             "queue_resumed" => self.say(
                 format!("queue {priority}"),
                 format!("The jobs of priority {priority} go on, before their pause was over"),
+                at,
                 now,
             ),
             "drain_started" => {
                 let said = format!("{} has nothing new taken for {seconds} s: {}", text("author"), text("note"));
-                self.say("drain".to_owned(), said, now);
+                self.say("drain".to_owned(), said, at, now);
             }
             "drain_ended" => {
-                self.say("drain".to_owned(), "New jobs are taken again, before the drain was over".to_owned(), now);
+                let said = "New jobs are taken again, before the drain was over".to_owned();
+                self.say("drain".to_owned(), said, at, now);
             }
             _ => {}
         }
@@ -375,6 +377,27 @@ mod tests {
         let told = told(&mut alerts, 0);
         assert!(told[0].contains("spend cap") && told[1].contains("refuses the credentials (authentication_failed)"));
         assert_eq!(told.len(), 2);
+    }
+
+    #[test]
+    fn what_the_operator_orders_is_told_and_a_queue_is_a_thread_of_its_own() {
+        let mut alerts = Alerts::default();
+        for line in [
+            r#"{"event":"queue_paused","priority":"low","lasts_ms":60000,"author":"ada","note":"why"}"#,
+            r#"{"event":"drain_started","lasts_ms":60000,"author":"ada","note":"why"}"#,
+            r#"{"event":"queue_resumed","priority":"low","early_ms":5}"#,
+            r#"{"event":"drain_ended","early_ms":5}"#,
+        ] {
+            alerts.on_event(line, at(0), at(0));
+        }
+        let first =
+            ["ada has paused the jobs of priority low for 60 s: why", "ada has nothing new taken for 60 s: why"];
+        assert_eq!(told(&mut alerts, 0), first);
+        let last = [
+            "New jobs are taken again, before the drain was over",
+            "The jobs of priority low go on, before their pause was over",
+        ];
+        assert_eq!(told(&mut alerts, 600), last);
     }
 
     #[test]

@@ -295,6 +295,8 @@ pub enum Event<'a> {
     QueueResumed {
         /// The priority.
         priority: &'a str,
+        /// Until it would have ended by itself.
+        early_ms: u64,
     },
     /// The operator has nothing new taken. It ends by itself, which nobody is told.
     DrainStarted {
@@ -306,7 +308,10 @@ pub enum Event<'a> {
         note: &'a str,
     },
     /// The operator ended that before its time.
-    DrainEnded {},
+    DrainEnded {
+        /// Until it would have ended by itself.
+        early_ms: u64,
+    },
     /// The operator drove a job on.
     JobRedriven {
         /// The job.
@@ -386,9 +391,9 @@ events! {
     "gate_transition" => GateTransition { job, model, from, to, why },
     "gate_overridden" => GateOverridden { model, state, lasts_ms, author, note },
     "queue_paused" => QueuePaused { priority, lasts_ms, author, note },
-    "queue_resumed" => QueueResumed { priority },
+    "queue_resumed" => QueueResumed { priority, early_ms },
     "drain_started" => DrainStarted { lasts_ms, author, note },
-    "drain_ended" => DrainEnded {},
+    "drain_ended" => DrainEnded { early_ms },
     "job_redriven" => JobRedriven { job, outcome, new_job },
     "message_discarded" => MessageDiscarded { queue, reason, count },
     "message_retried" => MessageRetried { job, queue, reason, delay_seconds },

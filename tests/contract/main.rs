@@ -5,6 +5,7 @@
 
 mod errors;
 mod histories;
+mod operations;
 mod overrides;
 mod policy;
 mod receipts;

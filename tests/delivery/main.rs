@@ -6,6 +6,7 @@
 mod bench;
 mod limits;
 mod passes;
+mod pauses;
 mod waits;
 
 use bench::{Bench, Outcome, asks, bench, breaks_off, fails, job};

@@ -53,7 +53,9 @@ export function wrapEnv(env, where, override) {
   const kv =
     (operation) =>
     (original, key, ...rest) =>
-      strike("kv", operation, typeof key === "string" ? key : "", () => original(key, ...rest));
+      strike("kv", operation, typeof key === "string" || Array.isArray(key) ? `${key}` : "", () =>
+        original(key, ...rest),
+      );
   const queue = (name) =>
     override(env[name], {
       send: (original, body, ...rest) => strike("queue", "send", `${name} ${body}`, () => original(body, ...rest)),

@@ -339,11 +339,12 @@ class Spillway {
 const isObject = (value) => typeof value === "object" && value !== null && !Array.isArray(value);
 
 /**
- * What is about no job: a message that may be none of ours, the settings, what the operator does with gates, and lists of
- * jobs.
+ * What is about no job: a message that may be none of ours, the settings, what the operator does with gates and queues, and
+ * lists of jobs.
  */
 const ABOUT_NO_JOB = [
   ({ event }) => ["message_discarded", "message_retried", "gate_overridden"].includes(event),
+  ({ event }) => ["queue_paused", "queue_resumed", "drain_started", "drain_ended"].includes(event),
   ({ event, why }) => event === "gate_transition" && why.startsWith("override_"),
   ({ event, part }) =>
     event === "trouble" && ["alerts", "configuration", "gate", "index", "kv", "meter"].includes(part),

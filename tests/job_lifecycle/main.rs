@@ -10,6 +10,7 @@ mod deferral;
 mod drafts;
 mod listing;
 mod never_lost;
+mod redrive;
 mod webhooks;
 mod world;
 

@@ -8,7 +8,9 @@ use serde_json::Value;
 use spillway::api::status::Published;
 use spillway::job::notice::Patience;
 use spillway::job::settlement::FailedCall;
-use spillway::job::{Effect, Ending, FailReason, Hold, JobId, Record, Row, Settlement, Spec, Then, Timing, Token};
+use spillway::job::{
+    Effect, Ending, FailReason, Hold, JobId, Record, Row, Settlement, Spec, Then, Timing, Token, Which,
+};
 use spillway::policy::answer::HoldReason;
 use spillway::policy::backoff::Jitter;
 use spillway::policy::cause::Cause;
@@ -46,6 +48,8 @@ pub(crate) enum Op {
     Listed(usize),
     /// A message died in the queue.
     Revive(i64),
+    /// The operator drives the job on.
+    Redrive,
     /// The clock goes on, to the next alarm, or back.
     Forward(u64),
     ToAlarm,
@@ -202,6 +206,7 @@ impl World {
                 text(&row.map(|row| self.record.listed(row.version)))
             }
             (Op::Revive(by), _) => text(&self.record.revive(relative(&self.record, *by), now)),
+            (Op::Redrive, _) => text(&self.record.redrive(&Which::Any, now)),
             (Op::Forward(ms), _) => self.set_clock(now + Duration::from_millis(*ms)),
             (Op::Back(ms), _) => self.set_clock(now - Duration::from_millis(*ms)),
             (Op::ToAlarm, _) => self.set_clock(self.record.next_alarm(&timing).max(now)),
@@ -319,6 +324,7 @@ fn ops() -> impl Strategy<Value = Op> {
         1 => Just(Op::Published),
         1 => (0..4_usize).prop_map(Op::Listed),
         1 => by.prop_map(Op::Revive),
+        1 => Just(Op::Redrive),
         3 => (0..150_000_u64).prop_map(Op::Forward),
         3 => Just(Op::ToAlarm),
         1 => (0..100_000_000_u64).prop_map(Op::Forward),
