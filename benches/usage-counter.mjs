@@ -25,6 +25,8 @@ export function wrapEnv(env, where, override) {
     (name) =>
     (original, ...args) => {
       asked(name, where);
+      // Several keys are read by one request, and each is billed.
+      if (Array.isArray(args[0])) add(name, args[0].length - 1);
       return original(...args);
     };
   const kv = Object.fromEntries(["get", "put", "delete", "list"].map((name) => [name, counted(`kv.${name}`)]));
