@@ -1,9 +1,10 @@
 //! The operator's routes that change something: orders for gates and queues, and jobs that are to be driven on.
 
 use std::cell::RefCell;
+use std::time::Duration;
 
 use futures_util::future::LocalBoxFuture;
-use worker::{Env, Method, Request};
+use worker::{Context, Delay, Env, Method, Request};
 
 use super::http::{Answer, read_json, respond, unavailable};
 use super::stubs::{GateStub, JobStub, MeterStub, Regeneration};
@@ -18,8 +19,8 @@ use crate::job::{JobId, Record, Which};
 use crate::policy::priority::Priority;
 use crate::policy::switches::{Name, Order, Switches};
 use crate::submission::{self, Creation};
-use crate::telemetry::Event;
 use crate::telemetry::readings::Wanted;
+use crate::telemetry::{Dispatch, Event, Noted};
 
 /// `PUT` and `DELETE /v1/gates/{model}/override`.
 pub(super) async fn force(
@@ -57,36 +58,45 @@ pub(super) async fn pause(
     mut request: Request,
     caller: &Caller,
     env: &Env,
+    context: &Context,
 ) -> Answer {
     caller.check_operator()?;
     if *method == Method::Put {
         let body = read_json(&mut request).await?;
         let (name, order) = queues::pause(priority, &body, clock::now())?;
-        switch(name, Some(order), env).await
+        switch(name, Some(order), env, context).await
     } else {
-        switch(queues::queue(priority)?, None, env).await
+        switch(queues::queue(priority)?, None, env, context).await
     }
 }
 
 /// `PUT` and `DELETE /v1/drain`.
-pub(super) async fn drain(method: &Method, mut request: Request, caller: &Caller, env: &Env) -> Answer {
+pub(super) async fn drain(
+    method: &Method,
+    mut request: Request,
+    caller: &Caller,
+    env: &Env,
+    context: &Context,
+) -> Answer {
     caller.check_operator()?;
     if *method == Method::Put {
         let body = read_json(&mut request).await?;
         let (name, order) = queues::drain(&body, clock::now())?;
-        switch(name, Some(order), env).await
+        switch(name, Some(order), env, context).await
     } else {
-        switch(Name::Drain, None, env).await
+        switch(Name::Drain, None, env, context).await
     }
 }
 
-async fn switch(name: Name, order: Option<Order>, env: &Env) -> Answer {
-    let before = switches::set(env, name, order.clone()).await.map_err(|error| {
+async fn switch(name: Name, order: Option<Order>, env: &Env, context: &Context) -> Answer {
+    let (number, before) = switches::set(env, name, order.clone()).await.map_err(|error| {
         log::trouble(None, "kv", &error);
         ApiError::unavailable("the order could not be stored; send the same again", 2)
     })?;
     if let Some(event) = queues::switched(name, order.as_ref(), before.as_ref(), clock::now()) {
         log::event(&event);
+        let noted = vec![Noted { number, at: clock::now(), line: event.line() }];
+        tell(Dispatch { from: name.key().to_owned(), noted }, env, context).await;
     }
     show(&switches::known(env).await, env).await
 }
@@ -186,6 +196,22 @@ async fn drive(id: &JobId, caller: &Caller, which: &Which, env: &Env) -> Result<
     Ok(outcome)
 }
 
+/// Tells the Meter object what was ordered; if it does not hear, again and again behind the answer. Told twice, it has heard it once.
+async fn tell(dispatch: Dispatch, env: &Env, context: &Context) {
+    let Err(error) = MeterStub::new(env).hear(&dispatch).await else { return };
+    log::trouble(None, "meter", &error.to_string());
+    let env = env.clone();
+    context.wait_until(async move {
+        for pause in TELL_PAUSES {
+            Delay::from(pause).await;
+            if MeterStub::new(&env).hear(&dispatch).await.is_ok() {
+                return;
+            }
+        }
+        log::trouble(None, "meter", "an order was not told to anybody");
+    });
+}
+
 async fn show(switches: &Switches, env: &Env) -> Answer {
     meter::flush(env).await;
     let unfinished = match MeterStub::new(env).read(Wanted { minutes: 0 }).await {
@@ -198,3 +224,7 @@ async fn show(switches: &Switches, env: &Env) -> Answer {
     let document = queues::document(switches, unfinished.as_ref(), clock::now());
     respond(200, document, &[("cache-control", "no-store")])
 }
+
+/// What is waited for behind an answer has half a minute.
+const TELL_PAUSES: [Duration; 4] =
+    [Duration::from_millis(500), Duration::from_secs(2), Duration::from_secs(5), Duration::from_secs(10)];

@@ -33,9 +33,9 @@ pub(super) async fn asked(env: &Env) -> Switches {
     KNOWN.with_borrow(Clone::clone)
 }
 
-/// Sets a switch, or with `None` takes that back; this isolate knows of it at once. The order that was in force
-/// before.
-pub(super) async fn set(env: &Env, name: Name, order: Option<Order>) -> Result<Option<Order>, String> {
+/// Sets a switch, or with `None` takes that back; this isolate knows of it at once. The setting's number, and the order that was in
+/// force before.
+pub(super) async fn set(env: &Env, name: Name, order: Option<Order>) -> Result<(u64, Option<Order>), String> {
     let known = asked(env).await;
     let switch = known.set(name, order, clock::now());
     let entry = [name.key().into(), json::write(&switch).into()];
@@ -45,7 +45,7 @@ pub(super) async fn set(env: &Env, name: Name, order: Option<Order>) -> Result<O
         write(env, "put", &entry).await?;
     }
     KNOWN.with_borrow_mut(|known| known.learn(name, Some(switch.clone()), clock::now()));
-    Ok(known.order(name, clock::now()).cloned())
+    Ok((switch.number(), known.order(name, clock::now()).cloned()))
 }
 
 async fn ask(env: &Env) {

@@ -91,6 +91,14 @@ pub struct Switch {
 
 json::object!(Switch { version, order });
 
+impl Switch {
+    /// Of two settings the later one's is greater.
+    #[must_use]
+    pub const fn number(&self) -> u64 {
+        self.version.as_millis()
+    }
+}
+
 /// All switches, as far as one instance knows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Switches {

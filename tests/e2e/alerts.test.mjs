@@ -78,6 +78,22 @@ describe("alerts", { concurrency: true }, () => {
     assert.match(overrides()[1].first, /closed for (59|60) s: try 5 \(the last of 5 since\)/);
   });
 
+  test("tell of a queue that is paused and goes on, and of a drain", async (t) => {
+    const hook = await receiver();
+    const spillway = await deployment(t, hook, { script: {} });
+    const order = (note) => ({ until: new Date(Date.now() + 60_000).toISOString(), note, author: "Ada" });
+    for (const [method, path, body] of [
+      ["PUT", "/v1/queues/low/pause", order("too much")],
+      ["PUT", "/v1/drain", order("moving house")],
+      ["DELETE", "/v1/queues/low/pause"],
+    ])
+      assert.equal((await spillway.request(path, { method, as: "operator", body })).status, 200);
+    const [paused, drained, resumed] = (await hook.until(3)).map(({ first }) => first);
+    assert.match(paused, /^Spillway: Ada has paused the jobs of priority low for \d+ s: too much/);
+    assert.match(drained, /^Spillway: Ada has nothing new taken for \d+ s: moving house/);
+    assert.match(resumed, /^Spillway: The jobs of priority low go on, before their pause was over/);
+  });
+
   test("are sent again when the receiver fails, and are not sent after where it points to", async (t) => {
     for (const status of [500, 302]) {
       const hook = await receiver((n) => (n === 1 ? status : 200));

