@@ -1,5 +1,6 @@
 /** The form that a job is written in: what POST /v1/jobs takes, with every fault that it finds shown where it was made. */
-import { h, tell, uniqueId } from "../dom.js";
+import { h, tell } from "../dom.js";
+import { field } from "../field.js";
 
 /**
  * The table of kinds that Spillway has built in, and whether the smaller model may answer. No route tells it, and a deployment can
@@ -156,23 +157,4 @@ function select(options, value = options[0][0]) {
     {},
     options.map(([name, text]) => h("option", { value: name, selected: name === value }, text)),
   );
-}
-
-/** An input with its label, a hint, and room for what is wrong with it. */
-function field(label, input, hint) {
-  const [inputId, hintId, faultId] = [uniqueId("input"), uniqueId("hint"), uniqueId("fault")];
-  const fault = h("p", { class: "fault", id: faultId, hidden: true });
-  const explanation = hint && h("p", { class: "hint", id: hintId }, hint);
-  input.id = inputId;
-  input.setAttribute("aria-describedby", hint ? `${faultId} ${hintId}` : faultId);
-  return {
-    element: h("div", { class: "field" }, h("label", { for: inputId }, label), input, fault, explanation),
-    explain: (text) => tell(explanation, text),
-    refuse(message) {
-      tell(fault, message && `It ${message}.`);
-      if (message) input.setAttribute("aria-invalid", "true");
-      else input.removeAttribute("aria-invalid");
-      return input;
-    },
-  };
 }
