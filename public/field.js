@@ -25,3 +25,43 @@ export function field(label, input, hint) {
     },
   };
 }
+
+/**
+ * One of a few, all of them in sight; the first is chosen.
+ *
+ * @param {string} legend
+ * @param {Record<string, string>} options Their texts by their values.
+ * @param {() => void} [onChange]
+ */
+export function choice(legend, options, onChange) {
+  const name = uniqueId("choice");
+  const faultId = uniqueId("fault");
+  const fault = h("p", { class: "fault", id: faultId, hidden: true });
+  const inputs = Object.keys(options).map((value, n) =>
+    h("input", { type: "radio", name, value, checked: n === 0, onchange: onChange }),
+  );
+  const group = h(
+    "fieldset",
+    { class: "field choice", role: "radiogroup", "aria-describedby": faultId },
+    h("legend", {}, legend),
+    h(
+      "div",
+      { class: "row" },
+      inputs.map((input) => h("label", {}, input, options[input.value])),
+    ),
+    fault,
+  );
+  const chosen = () => inputs.find(({ checked }) => checked);
+  return {
+    element: group,
+    get value() {
+      return chosen().value;
+    },
+    refuse(message) {
+      tell(fault, message && `It ${message}.`);
+      if (message) group.setAttribute("aria-invalid", "true");
+      else group.removeAttribute("aria-invalid");
+      return chosen();
+    },
+  };
+}

@@ -10,10 +10,11 @@
  * A view is made when it is first wanted, and kept: what was typed into it is still there on the way back.
  */
 import { h } from "./dom.js";
+import * as operateView from "./views/operate.js";
 import * as tryView from "./views/try.js";
 import * as watchView from "./views/watch.js";
 
-const VIEWS = { try: tryView, watch: watchView };
+const VIEWS = { try: tryView, watch: watchView, operate: operateView };
 
 const main = document.querySelector("main");
 const made = new Map();

@@ -82,7 +82,7 @@ export const DOWNGRADES = {
 };
 
 /** What to do about a job that failed, by its `reason`. Where `again` is set, the very same may well succeed later. */
-const FAILURES = {
+export const FAILURES = {
   attempts_exhausted: { what: "Every attempt was in vain.", advice: "Try it again later.", again: true },
   deadline_exceeded: {
     what: "Its deadline passed before Claude could be reached.",
