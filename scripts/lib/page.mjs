@@ -1,14 +1,14 @@
 /**
  * Puts the page together: public/ and, beside it, the JavaScript client as apps have it, in build/page, which wrangler.toml
- * names as the Worker's static assets. Nothing is compiled, bundled or renamed: what the browser loads is what is in the
- * repository.
+ * names as the Worker's static assets. Nothing is bundled or renamed: what the browser loads are the modules of the repository,
+ * without what is only for those who read them, comments and indentation, which are a third of it.
  *
  * A folder of its own and not public/ itself, because the client is needed in it: a copy among the sources would be edited
  * by mistake, and a link is passed over by wrangler without a word. It is done whenever the build is asked for, apart from the
  * Worker's own, which takes a minute and does not depend on it.
  */
 import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
-import { dirname, join } from "node:path";
+import { dirname, extname, join } from "node:path";
 import { buildDir, pageDir, root } from "./paths.mjs";
 
 /** What goes where: folders and files, from the checkout into the page. */
@@ -27,18 +27,29 @@ export function pageFiles() {
   return files;
 }
 
+/** @returns {Promise<Map<string, Buffer>>} The page's files, by their path in it, as they are served. */
+export async function pageContents() {
+  // Here, because the set-up that needs this is what installs it.
+  const { transformSync } = await import("esbuild");
+  const served = (path, text) => {
+    const loader = { ".js": "js", ".css": "css" }[extname(path)];
+    if (!loader) return text;
+    return transformSync(text, { loader, minifyWhitespace: true, legalComments: "none", charset: "utf8" }).code;
+  };
+  return new Map([...pageFiles()].map(([path, from]) => [path, Buffer.from(served(path, readFileSync(from, "utf8")))]));
+}
+
 /**
  * Brings build/page up to date. What is the same stays untouched, since a Worker may be serving it.
  *
  * @param {string} [directory] In its place.
  */
-export function assemblePage(directory = pageDir) {
-  const files = pageFiles();
+export async function assemblePage(directory = pageDir) {
+  const files = await pageContents();
   mkdirSync(directory, { recursive: true });
   for (const path of under(directory)) if (!files.has(path)) rmSync(join(directory, path), { force: true });
-  for (const [path, from] of files) {
+  for (const [path, content] of files) {
     const target = join(directory, path);
-    const content = readFileSync(from);
     if (read(target)?.equals(content)) continue;
     mkdirSync(dirname(target), { recursive: true });
     const unfinished = join(buildDir, `.page-${process.pid}`);

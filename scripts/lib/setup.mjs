@@ -22,6 +22,6 @@ export async function setUp({ build = false, rust = false } = {}) {
   const { provideBuild } = await import("./rust.mjs");
   const provided = await provideBuild({ build, rust });
   // Afterwards: worker-build may have begun with an empty folder.
-  if (build) assemblePage();
+  if (build) await assemblePage();
   return provided;
 }
