@@ -11,7 +11,7 @@ use crate::policy::time::Timestamp;
 use crate::policy::transition::State;
 use crate::telemetry::figures::{DWELL_MS, EXPOSURE_PPM, FALLBACK_PPM, Figures, Share, Verdict};
 use crate::telemetry::metric::{Counts, Metric};
-use crate::telemetry::readings::{HourOfDay, MINUTES_KEPT, Readings, WINDOW_MINUTES, Wanted, hours_of_day};
+use crate::telemetry::readings::{HOURS_KEPT, HourOfDay, MINUTES_KEPT, Readings, WINDOW_MINUTES, Wanted, hours_of_day};
 use crate::telemetry::sums::Quantile;
 
 /// What the answer is to be.
@@ -80,6 +80,7 @@ pub fn json(readings: &Readings) -> String {
         exposed: exposed.filter_map(|(labels, users)| Exposed::of(labels, users)).collect(),
         timeline: Timeline::of(readings),
         hours_of_day: hours_of_day(&readings.hours).into_iter().map(Hour::from).collect(),
+        hours: HourLine::of(readings),
         events: readings.events.iter().map(|it| Event { at: rfc3339(it.at), event: it.event.clone() }).collect(),
     };
     json::write(&report)
@@ -127,6 +128,7 @@ struct Report {
     exposed: Vec<Exposed>,
     timeline: Timeline,
     hours_of_day: Vec<Hour>,
+    hours: HourLine,
     events: Vec<Event>,
 }
 
@@ -145,6 +147,7 @@ json::output!(Report {
     exposed,
     timeline,
     hours_of_day,
+    hours,
     events
 });
 
@@ -312,6 +315,34 @@ impl From<HourOfDay> for Hour {
     }
 }
 
+/// The single hours behind that, oldest first: one number for each from `from` until now. As rows of three members they would be ten
+/// times as long, and the page asks every few seconds.
+struct HourLine {
+    from: String,
+    calls: Vec<u64>,
+    failed: Vec<u64>,
+}
+
+json::output!(HourLine { from, calls, failed });
+
+impl HourLine {
+    fn of(readings: &Readings) -> Self {
+        let last = readings.at.as_millis() / HOUR_MS;
+        let oldest = last.saturating_sub(u64::from(HOURS_KEPT));
+        let hours = readings.hours.iter().filter(|it| (oldest..=last).contains(&it.hour));
+        let first = hours.clone().map(|it| it.hour).min().unwrap_or(last);
+        let count = usize::try_from(last.saturating_sub(first)).unwrap_or_default() + 1;
+        let (mut calls, mut failed) = (vec![0; count], vec![0; count]);
+        for hour in hours {
+            let at = usize::try_from(hour.hour.saturating_sub(first)).unwrap_or(count);
+            if let (Some(calls), Some(failed)) = (calls.get_mut(at), failed.get_mut(at)) {
+                (*calls, *failed) = (hour.calls, hour.failed);
+            }
+        }
+        Self { from: rfc3339(Timestamp::from_millis(first * HOUR_MS)), calls, failed }
+    }
+}
+
 struct Event {
     at: String,
     event: Text,
@@ -358,10 +389,45 @@ const fn thousandths(value: u64) -> Decimal {
 }
 
 const MAX_POINTS: usize = 3_000;
+const HOUR_MS: u64 = 3_600_000;
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::telemetry::readings;
+
+    /// The hours that are told at hour 1,000,000 of these, as hours before that with their calls and failures.
+    fn told(hours: &[(i64, u64, u64)]) -> serde_json::Value {
+        const NOW: u64 = 1_000_000;
+        let hour =
+            |it: &(i64, u64, u64)| readings::Hour { hour: NOW.saturating_add_signed(it.0), calls: it.1, failed: it.2 };
+        let at = Timestamp::from_millis(NOW * HOUR_MS + 59 * 60_000);
+        let readings = Readings { at, hours: hours.iter().map(hour).collect(), ..Readings::default() };
+        serde_json::from_str::<serde_json::Value>(&json(&readings)).unwrap()["hours"].take()
+    }
+
+    #[test]
+    fn single_hours_are_from_the_first_one_with_calls_until_now_without_gaps() {
+        let told = told(&[(-3, 10, 1), (-1, 4, 4)]);
+        let expected =
+            serde_json::json!({"from": "2084-01-29T13:00:00.000Z", "calls": [10, 0, 4, 0], "failed": [1, 0, 4, 0]});
+        assert_eq!(told, expected);
+    }
+
+    #[test]
+    fn without_calls_there_is_the_present_hour_alone() {
+        let expected = serde_json::json!({"from": "2084-01-29T16:00:00.000Z", "calls": [0], "failed": [0]});
+        assert_eq!(told(&[]), expected);
+    }
+
+    #[test]
+    fn hours_older_than_are_kept_or_of_a_clock_that_was_ahead_are_left_out() {
+        let kept = i64::from(HOURS_KEPT);
+        let told = told(&[(-kept - 1, 7, 7), (-kept, 2, 1), (5, 3, 3)]);
+        let calls = told["calls"].as_array().unwrap();
+        assert_eq!(calls.len(), HOURS_KEPT as usize + 1);
+        assert_eq!((&calls[0], calls.iter().filter_map(|it| it.as_u64()).sum()), (&2.into(), 2_u64));
+    }
 
     #[test]
     fn how_the_gates_stand_is_a_gauge_and_one_that_is_silent_has_none() {

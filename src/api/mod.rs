@@ -3,6 +3,7 @@
 pub mod address;
 pub mod alert;
 pub mod auth;
+pub mod backstage;
 pub mod error;
 pub mod events;
 pub mod form;

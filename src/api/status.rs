@@ -7,8 +7,9 @@
 use std::borrow::Cow;
 use std::time::{Duration, UNIX_EPOCH};
 
+use super::auth::Caller;
 use super::error::{ApiError, ErrorKind};
-use super::webhook;
+use super::{backstage, webhook};
 use crate::claude::response::Message;
 use crate::job::history::Entry;
 use crate::job::notice::{Notice, Progress};
@@ -38,9 +39,11 @@ pub struct Published {
     head: Text,
     /// and one with what comes after it.
     body: Text,
+    /// What the operator is told besides; a copy of an older version has none.
+    operator: Option<Text>,
 }
 
-json::object!(Published { client, revision, is_final, retry_after_seconds, wording, locale, head, body });
+json::object!(Published { client, revision, is_final, retry_after_seconds, wording, locale, head, body, operator });
 
 /// What a reader of a status knows, how long it will wait for more, and which language it reads.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -124,6 +127,7 @@ impl Published {
             locale: record.spec.locale.clone(),
             head: json::write_text(&Head { id: record.id.to_string(), status: record.state.name() }),
             body: json::write_text(&view(record, &Said::of(record, said), now)?),
+            operator: Some(backstage::of(record)),
         })
     }
 
@@ -153,6 +157,22 @@ impl Published {
     #[must_use]
     pub fn tag(&self, language: &str) -> String {
         tag(self.revision, self.wording, language)
+    }
+
+    /// The same, with what is not for apps if it is the operator who asks.
+    #[must_use]
+    pub fn told_to(mut self, caller: &Caller) -> Self {
+        if *caller != Caller::Operator {
+            return self;
+        }
+        // Another try of its webhook, or its being done again, is news after the end.
+        self.is_final = false;
+        if let Some(operator) = self.operator.take()
+            && let Some(body) = self.body.get().strip_suffix('}')
+        {
+            self.body = Text::new(format!("{body},\"operator\":{}}}", operator.get()));
+        }
+        self
     }
 
     /// The status in `language`, and the language that its message really is in.

@@ -10,7 +10,7 @@
 use std::time::Duration;
 
 use super::draft::Discarded;
-use super::history::{self, Entry};
+use super::history::{self, Entry, Stay};
 use super::id::JobId;
 use super::listing::Listing;
 use super::notice::Notices;
@@ -66,6 +66,8 @@ pub struct Record {
     pub discarded: Option<Discarded>,
     /// The failed calls.
     pub history: Vec<Entry>,
+    /// What it waited for otherwise.
+    pub stays: Vec<Stay>,
     /// When it was submitted.
     pub created_at: Timestamp,
     /// When it last changed visibly.
@@ -107,6 +109,7 @@ json::object!(Record {
     seen_draft,
     discarded,
     history,
+    stays = Vec::new(),
     created_at,
     updated_at,
     deadline_at,
@@ -326,6 +329,7 @@ impl Record {
             seen_draft: None,
             discarded: None,
             history: Vec::new(),
+            stays: Vec::new(),
             created_at: now,
             updated_at: now,
             deadline_at,
@@ -633,6 +637,7 @@ impl Record {
     }
 
     pub(super) fn enter(&mut self, state: State, now: Timestamp) {
+        history::stay(&mut self.stays, state.waits_for(), now);
         self.state = state;
         self.changed(now);
         self.note(now);

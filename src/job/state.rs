@@ -97,6 +97,16 @@ impl State {
         self.is_terminal() || matches!(self, Self::Stalled { .. })
     }
 
+    /// What the job waits for without a failure of its own: a hold's reason, its user, or quieter hours.
+    #[must_use]
+    pub const fn waits_for(&self) -> Option<&'static str> {
+        match self {
+            Self::Held { reason } => Some(reason.name()),
+            Self::Stalled { .. } | Self::Deferred => Some(self.name()),
+            _ => None,
+        }
+    }
+
     /// The stable code of a failure.
     #[must_use]
     pub const fn reason(&self) -> Option<&'static str> {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use spillway::api::auth::Caller;
 use spillway::api::status::{Published, Question, etag, wording, wording_changes_in};
 use spillway::claude::response::Message;
 use spillway::job::notice::Patience;
@@ -353,4 +354,78 @@ fn what_is_kept_of_a_call_that_broke_off_is_a_job_that_is_over_from_its_beginnin
     let effects = record.tick(at(3), &TIMING);
     assert!(matches!(effects[..], [Effect::Publish { .. }, Effect::List { .. }]), "{effects:?}");
     assert_eq!(record.regenerate(JobId::random(3), None), Some(JobId::random(3)));
+}
+
+fn told_to(caller: &Caller, record: &Record, now: Timestamp) -> (Published, Value) {
+    let published = Published::new(record, None, LONG_WAIT, now).unwrap().told_to(caller);
+    let view = serde_json::from_str(&written(&published)).unwrap();
+    (published, view)
+}
+
+#[test]
+fn the_operator_is_told_whose_it_is_what_it_waited_for_and_what_it_is_done_again_as_and_nobody_else_is() {
+    let mut record = job();
+    record.spec.webhook = Some("https://app.example/hook?secret=1".into());
+    let held = |reason| Settlement { failed_calls: Vec::new(), then: Then::Hold(Hold::new(reason, 1_000)) };
+    for (turn, reason) in
+        [HoldReason::BreakerOpen, HoldReason::BreakerOpen, HoldReason::ProbeInFlight].iter().enumerate()
+    {
+        let token = claim(&mut record, turn as u64 + 1, at(turn as u64 * 10 + 1));
+        record.settle(token, held(*reason), at(turn as u64 * 10 + 1));
+    }
+    let token = claim(&mut record, 4, at(40));
+    record.begin(token, "m-small".into(), at(40), &TIMING);
+    let stays = json!([
+        {"reason": "breaker_open", "from": "2023-11-14T22:13:21.000Z", "until": "2023-11-14T22:13:41.000Z", "waits": 2},
+        {"reason": "probe_in_flight", "from": "2023-11-14T22:13:41.000Z", "until": "2023-11-14T22:14:00.000Z", "waits": 1},
+    ]);
+    let mut expected = json!({
+        "client": "app", "model_called": "m-small", "deferrals": 0, "stays": stays,
+        "webhook_target": "https://app.example/hook",
+    });
+    let (_, mut view) = told_to(&Caller::Operator, &record, at(41));
+    assert_eq!(view["operator"], expected);
+    view.as_object_mut().unwrap().remove("operator");
+    for caller in [Caller::Client("app".into()), Caller::Reader] {
+        assert_eq!(told_to(&caller, &record, at(41)).1, view, "all else is the same");
+    }
+
+    let then = Then::End(Ending::Failed {
+        reason: FailReason::AttemptsExhausted,
+        cause: None,
+        error_type: None,
+        message: "Why.".into(),
+    });
+    record.settle(token, Settlement { failed_calls: Vec::new(), then }, at(42));
+    record.regenerate(JobId::random(2), None);
+    let (published, view) = told_to(&Caller::Operator, &record, at(43));
+    expected.as_object_mut().unwrap().remove("model_called");
+    expected["regenerated_as"] = json!("job_00000000000000000000000000000002");
+    assert_eq!(view["operator"], expected);
+    assert!(!published.is_final, "its webhook may be tried again, and it may be done again");
+    assert!(told_to(&Caller::Client("app".into()), &record, at(43)).0.is_final);
+}
+
+#[test]
+fn an_offer_and_a_deferral_are_stays_too() {
+    let (mut record, token) = calling();
+    let then = Then::Stall { answer_ms: 900_000, resume_ms: 7_200_000 };
+    record.settle(token, Settlement { failed_calls: failed_calls(Cause::Overloaded, None), then }, at(2));
+    record.answer_deferral(true, at(60));
+    let (_, view) = told_to(&Caller::Operator, &record, at(61));
+    let expected = json!([
+        {"reason": "stalled", "from": "2023-11-14T22:13:22.000Z", "until": "2023-11-14T22:14:20.000Z", "waits": 1},
+        {"reason": "deferred", "from": "2023-11-14T22:14:20.000Z", "waits": 1},
+    ]);
+    assert_eq!((&view["operator"]["stays"], &view["operator"]["deferrals"]), (&expected, &json!(1)));
+}
+
+#[test]
+fn a_copy_in_kv_that_an_older_version_wrote_is_told_to_the_operator_without_it() {
+    let (published, _) = view(&job(), None, at(5));
+    let mut kept: Value = serde_json::from_str(&serde_json::to_string(&published).unwrap()).unwrap();
+    kept.as_object_mut().unwrap().remove("operator").unwrap();
+    let old: Published = serde_json::from_value(kept).unwrap();
+    let view: Value = serde_json::from_str(&written(&old.told_to(&Caller::Operator))).unwrap();
+    assert_eq!((&view["status"], view.get("operator")), (&json!("received"), None));
 }
