@@ -1,40 +1,43 @@
 /**
- * Watch: is it the provider, or is it us? The four figures with their objectives, what the gates say, and the calls of the last hours.
- * Everything on it is what the running Worker has counted; where it has counted nothing, it says so.
+ * Watch: is it the provider, or is it us? The four figures with their objectives, what the gates say, the calls and the jobs of the last
+ * hours, and each job's history (`#watch/job_…`). Everything on it is what the running Worker has counted or kept; where there is
+ * nothing, it says so. What is done about it is another view's.
  */
-import { barChart } from "../chart.js";
+import { barChart, depthChart } from "../chart.js";
 import { h, tell } from "../dom.js";
 import { keyField } from "../key-field.js";
 import { keys } from "../keys.js";
-import { duration, moment } from "../time.js";
-import { causeName, gateStateName, holdName } from "../words.js";
+import { moment } from "../time.js";
+import { causeName } from "../words.js";
+import { figures } from "../watch/figures.js";
+import { gateCards, openPeriods } from "../watch/gates.js";
+import { HoursOfDay } from "../watch/hours.js";
+import { isOver, Job } from "../watch/job.js";
+import { Jobs } from "../watch/jobs.js";
+import { ask, card, count, number, percent, sum, swap, table } from "../watch/parts.js";
 
 export const title = "Watch";
 
-/** How often it asks again while it is looked at. */
+/** How often it asks again while it is looked at; of a job that is not over more often. */
 const EVERY_MS = 5_000;
+const JOB_EVERY_MS = 2_000;
 /** How far back, in minutes. */
-const SPANS = { "1 hour": 60, "6 hours": 360, "2 days": 2_880 };
-
-async function ask(path, key) {
-  const headers = { authorization: `Bearer ${key}`, accept: "application/json" };
-  const response = await fetch(path, { headers });
-  const body = await response.json().catch(() => undefined);
-  if (response.ok) return body;
-  throw Object.assign(new Error(body?.error?.message ?? `The server answered ${response.status}.`), {
-    isKey: response.status === 401 || response.status === 403,
-  });
-}
+const SPANS = { "1 hour": 60, "15 minutes": 15, "6 hours": 360, "2 days": 2_880 };
 
 export function create() {
   const view = new Watch();
-  return { element: view.element, show: () => view.show(), hide: () => view.hide() };
+  return { element: view.element, show: (rest) => view.show(rest), hide: () => view.hide() };
 }
 
 class Watch {
   #timer;
+  #asking;
   #isShown = false;
   #minutes = SPANS["1 hour"];
+  #timeline;
+  /** The job that is looked at, if it is one, and where on the page its reader came from. */
+  #id = "";
+  #cameFrom = { id: "", top: 0 };
 
   constructor() {
     this.key = keyField({
@@ -51,19 +54,27 @@ class Watch {
       { "aria-label": "How far back", onchange: () => this.#choose() },
       ...Object.entries(SPANS).map(([name, minutes]) => h("option", { value: minutes }, name)),
     );
-    this.chart = h("div", { class: "chart" });
+    this.calls = h("div");
     this.causes = h("div");
-    this.hours = h("div");
-    this.jobs = h("p", { class: "lead-in" });
-    this.content = h(
+    this.depth = h("div");
+    this.depthSaid = h("p", {});
+    this.success = h("p", { hidden: true });
+    this.steps = h("div");
+    this.stepsBox = h("details", { ontoggle: () => this.#drawSteps() }, h("summary", {}, "As a table"), this.steps);
+    this.hours = new HoursOfDay();
+    this.jobs = new Jobs((path) => this.#ask(path));
+    this.overview = h(
       "div",
-      { class: "column", hidden: true },
+      { class: "column" },
       this.figures,
-      card("Calls", this.span, [this.chart, this.causes]),
-      card("Gates", undefined, [this.gates]),
-      card("Jobs", undefined, [this.jobs]),
-      card("Hours of the day", undefined, [this.hours]),
+      card("Gates", undefined, this.gates),
+      card("Calls", this.span, this.calls, this.causes),
+      card("Jobs that are not over", undefined, this.depthSaid, this.depth, this.stepsBox, this.success),
+      card("Last jobs", this.jobs.status, this.jobs.element),
+      card("Hours of the day", undefined, this.hours.element),
     );
+    this.job = new Job();
+    this.content = h("div", { class: "column", hidden: true }, this.overview, this.job.element);
     this.element = h(
       "section",
       { class: "view watch" },
@@ -76,13 +87,34 @@ class Watch {
     keys.onChange((role) => role === "operator" && this.#look());
   }
 
-  show() {
-    this.#isShown = true;
+  /** @param {string} id The job that the address names; none, and it is the overview. */
+  show(id) {
+    const [before, wasShown] = [this.#id, this.#isShown];
+    [this.#id, this.#isShown] = [id, true];
+    if (id !== before && id !== "") {
+      if (before === "") this.#cameFrom = { id, top: scrollY };
+      this.job.turnTo(id);
+    }
+    this.overview.hidden = id !== "";
+    this.job.element.hidden = id === "";
+    if (wasShown && id !== before) this.#arrive();
     this.#look();
+  }
+
+  /** To the job's name, or back to where the list was left. */
+  #arrive() {
+    if (this.#id !== "") {
+      this.job.heading.focus({ preventScroll: true });
+      scrollTo({ top: 0 });
+    } else {
+      this.jobs.comeBackTo(this.#cameFrom.id);
+      scrollTo({ top: this.#cameFrom.top });
+    }
   }
 
   hide() {
     this.#isShown = false;
+    this.#asking?.abort();
     clearTimeout(this.#timer);
   }
 
@@ -91,182 +123,104 @@ class Watch {
     this.#look();
   }
 
+  async #ask(path, signal) {
+    try {
+      return await ask(path, keys.get("operator"), signal);
+    } catch (error) {
+      if (error.isKey) this.key.refuse(error.message);
+      throw error;
+    }
+  }
+
   async #look() {
     clearTimeout(this.#timer);
-    const key = keys.get("operator");
-    this.content.hidden = key === undefined;
-    if (key === undefined || !this.#isShown) return;
+    this.#asking?.abort();
+    const hasKey = keys.get("operator") !== undefined;
+    this.content.hidden = !hasKey;
+    if (!hasKey || !this.#isShown) return;
+    const { signal } = (this.#asking = new AbortController());
+    const next = await (this.#id === "" ? this.#lookAtAll(signal) : this.#lookAtJob(signal));
+    if (!signal.aborted && next) this.#timer = setTimeout(() => this.#look(), next);
+  }
+
+  /** @returns When to look again, in milliseconds, if at all. */
+  async #lookAtAll(signal) {
+    const jobs = this.jobs.refresh();
     try {
       const [report, { gates }] = await Promise.all([
-        ask(`/v1/metrics?format=json&minutes=${this.#minutes}`, key),
-        ask("/v1/gates", key),
+        this.#ask(`/v1/metrics?format=json&minutes=${this.#minutes}`, signal),
+        this.#ask("/v1/gates", signal),
       ]);
       this.#draw(report, gates);
       tell(this.trouble, undefined);
     } catch (error) {
-      if (error.isKey) {
-        this.key.refuse(error.message);
-        return;
-      }
+      if (signal.aborted || error.isKey) return undefined;
       tell(this.trouble, `What is shown may be old: ${error.message}`);
     }
-    clearTimeout(this.#timer);
-    if (this.#isShown) this.#timer = setTimeout(() => this.#look(), EVERY_MS);
+    await jobs;
+    return EVERY_MS;
+  }
+
+  async #lookAtJob(signal) {
+    tell(this.trouble, undefined);
+    try {
+      const job = await this.#ask(`/v1/jobs/${encodeURIComponent(this.#id)}`, signal);
+      this.job.show(job);
+      return isOver(job) ? undefined : JOB_EVERY_MS;
+    } catch (error) {
+      if (signal.aborted || error.isKey) return undefined;
+      this.job.fail(error);
+      return error.status === 404 ? undefined : EVERY_MS;
+    }
   }
 
   #draw(report, gates) {
-    const { overload_rate, exposure, fallback_rate, dwell_p95_seconds, held_dwell_p95_seconds } = report.figures;
-    this.figures.replaceChildren(
-      share("529s among calls", overload_rate, "the provider’s load", "calls"),
-      share("Users exposed", exposure, "objective: below 0.5 %", "users"),
-      share("Another model", fallback_rate, "objective: at most 35 %", "answers"),
-      dwell(dwell_p95_seconds, held_dwell_p95_seconds),
-    );
-    this.chart.replaceChildren(
-      barChart(report.timeline, openPeriods(report), "Calls by how they ended", this.#minutes),
-    );
-    this.causes.replaceChildren(
+    const { timeline, unfinished, success, first_try, calls_per_answer } = report;
+    const periods = openPeriods(report);
+    this.#timeline = timeline;
+    swap(this.figures, ...figures(report.figures));
+    swap(this.gates, ...gateCards(gates));
+    swap(this.calls, barChart(timeline, periods, this.#minutes));
+    swap(
+      this.causes,
       table(
         ["Model", "How it ended", "Calls, last hour"],
         report.calls
           .toSorted((a, b) => b.calls - a.calls)
-          .map(({ model, cause, calls }) => [model, causeName(cause), calls.toLocaleString()]),
+          .map(({ model, cause, calls }) => [model, causeName(cause), number(calls)]),
         "No calls in the last hour.",
       ),
     );
-    this.gates.replaceChildren(...Object.entries(gates).map(gateCard));
-    const { unfinished, success, first_try, calls_per_answer } = report;
-    const waiting = ["high", "medium", "low"].map((it) => `${(unfinished[it] ?? 0).toLocaleString()} ${it}`);
-    const parts = [`Not over: ${waiting.join(", ")}.`];
+    const waiting = ["high", "medium", "low"].map((it) => `${number(unfinished[it] ?? 0)} ${it}`);
+    tell(this.depthSaid, `Not over: ${waiting.join(", ")}. ${depthInWords(timeline)}`);
+    swap(this.depth, depthChart(timeline, periods, this.#minutes));
+    this.#drawSteps();
+    const said = [];
     if (success.value !== null) {
-      parts.push(
+      said.push(
         `In the last hour ${percent(success.value)} were done, ${percent(first_try.value ?? 0)} at the first call.`,
       );
     }
-    if (calls_per_answer.value !== null) parts.push(`${calls_per_answer.value.toFixed(2)} calls for an answer.`);
-    tell(this.jobs, parts.join(" "));
-    this.hours.replaceChildren(
-      table(
-        ["Hour, UTC", "Days", "Calls", "Failed, half of the days", "p95", "p99"],
-        report.hours_of_day.map(({ hour, days, calls, failed_p50, failed_p95, failed_p99 }) => [
-          `${String(hour).padStart(2, "0")}:00`,
-          days,
-          calls.toLocaleString(),
-          ...[failed_p50, failed_p95, failed_p99].map(percent),
-        ]),
-        "No calls yet.",
-      ),
-    );
+    if (calls_per_answer.value !== null) said.push(`${calls_per_answer.value.toFixed(2)} calls for an answer.`);
+    tell(this.success, said.join(" "));
+    this.hours.show(report);
+  }
+
+  /** The depth for who cannot see it, and only once somebody wants it. */
+  #drawSteps() {
+    if (!this.stepsBox.open || !this.#timeline) return;
+    const { from, step_seconds, submitted, finished, unfinished } = this.#timeline;
+    const when = (at) => moment(new Date(Date.parse(from) + at * step_seconds * 1000).toISOString());
+    const rows = unfinished.map((left, at) => [when(at), submitted[at], finished[at], left]);
+    const moved = rows.filter(([, came, ended]) => came > 0 || ended > 0).reverse();
+    swap(this.steps, table(["From", "Came in", "Ended", "Not over at its end"], moved, "Nothing has moved."));
   }
 }
 
-const percent = (value) => `${(value * 100).toLocaleString(undefined, { maximumFractionDigits: 2 })} %`;
-
-function card(name, more, content) {
-  return h("section", { class: "card" }, h("div", { class: "row apart head" }, h("h2", {}, name), more), ...content);
-}
-
-/** A figure is said in words too: a colour alone tells nothing to who cannot see it. */
-const VERDICTS = { ok: "met", broken: "broken" };
-
-function figure(name, value, note, state, basis) {
-  return h(
-    "section",
-    { class: `card figure ${state}` },
-    h("h2", {}, name),
-    h("p", { class: "value" }, value, VERDICTS[state] && h("span", { class: "badge" }, VERDICTS[state])),
-    h("p", { class: "hint" }, note),
-    h("p", { class: "hint" }, basis),
-  );
-}
-
-function share(name, { value, count, of, state }, note, what) {
-  const basis =
-    of === 0 ? `no ${what} in the last hour` : `${count.toLocaleString()} of ${of.toLocaleString()} ${what}`;
-  return figure(name, value === null ? "–" : percent(value), note, state, basis);
-}
-
-function dwell({ at_most, of, state }, held) {
-  const value = of === 0 ? "–" : at_most === null ? "over 4 h" : `≤ ${duration(at_most)}`;
-  const apart = held.of > 0 ? `; ${held.of.toLocaleString()} were held, and are counted apart` : "";
-  const basis = of === 0 ? "no first calls in the last hour" : `95 % of ${of.toLocaleString()} jobs${apart}`;
-  return figure("Wait for the first call", value, "objective: below 25 s", state, basis);
-}
-
-function gateCard([model, gate]) {
-  if (gate.error) return h("section", { class: "gate" }, h("h3", {}, model), h("p", { class: "fault" }, gate.error));
-  const facts = [];
-  if (gate.next_check_seconds != null) facts.push(`looks again in ${duration(gate.next_check_seconds)}`);
-  if (gate.probe_in_flight) facts.push("one call is finding out");
-  facts.push(`${gate.in_flight} of ${gate.in_flight_limit} calls in flight`, `${gate.held} jobs held`);
-  if (gate.degraded) facts.push("degraded: who may leave does");
-  for (const { reason, seconds_left, trying } of gate.holds ?? []) {
-    facts.push(`${holdName(reason)}${trying ? ", one call tries" : `, ${duration(seconds_left)} left`}`);
-  }
-  const { override } = gate;
-  return h(
-    "section",
-    { class: "gate" },
-    h(
-      "div",
-      { class: "row" },
-      h("h3", {}, model),
-      h("span", { class: `badge ${gate.state}` }, gateStateName(gate.state)),
-      gate.since_seconds != null ? h("span", { class: "hint" }, `for ${duration(gate.since_seconds)}`) : undefined,
-    ),
-    h("p", {}, `${facts.join(" · ")}.`),
-    override
-      ? h("p", { class: "note" }, `Forced ${override.state} by ${override.author}: ${override.note}`)
-      : undefined,
-    gate.history?.length > 0
-      ? h(
-          "details",
-          {},
-          h("summary", {}, "History"),
-          h(
-            "ol",
-            {},
-            ...gate.history.map(({ seconds_ago, from, to, why }) =>
-              h(
-                "li",
-                {},
-                `${duration(seconds_ago)} ago: ${gateStateName(from)} → ${gateStateName(to)} (${why.replaceAll("_", " ")})`,
-              ),
-            ),
-          ),
-        )
-      : undefined,
-  );
-}
-
-function table(heads, rows, nothing) {
-  if (rows.length === 0) return h("p", { class: "hint" }, nothing);
-  return h(
-    "div",
-    { class: "scroll", tabindex: "0", role: "region", "aria-label": heads[0] },
-    h(
-      "table",
-      {},
-      h("thead", {}, h("tr", {}, ...heads.map((head) => h("th", { scope: "col" }, head)))),
-      h("tbody", {}, ...rows.map((row) => h("tr", {}, ...row.map((cell) => h("td", {}, String(cell)))))),
-    ),
-  );
-}
-
-/** When some gate was open, from the moves that the Meter has: pairs of moments. */
-function openPeriods({ events, timeline, at }) {
-  const begun = new Map();
-  const periods = [];
-  for (const { at: moment, event } of events) {
-    if (event.event !== "gate_transition") continue;
-    if (event.to === "closed") {
-      const from = begun.get(event.model) ?? timeline.from;
-      if (begun.delete(event.model) || event.from !== "closed") periods.push({ model: event.model, from, to: moment });
-    } else if (!begun.has(event.model)) begun.set(event.model, event.from === "closed" ? moment : timeline.from);
-  }
-  for (const [model, from] of begun) periods.push({ model, from, to: at });
-  return periods.map((period) => ({
-    ...period,
-    text: `${period.model}: open from ${moment(period.from)} to ${moment(period.to)}`,
-  }));
+function depthInWords({ from, step_seconds, submitted, finished, unfinished }) {
+  const most = Math.max(...unfinished);
+  const when = moment(new Date(Date.parse(from) + unfinished.indexOf(most) * step_seconds * 1000).toISOString());
+  const step = step_seconds === 60 ? "a minute" : `${step_seconds / 60} minutes`;
+  const peak = most === 0 ? "" : `At the end of ${step} at most ${count(most, "job")}, at ${when}; `;
+  return `${peak}${number(sum(submitted))} came in and ${number(sum(finished))} ended in this time.`;
 }

@@ -9,6 +9,7 @@ import { tmpdir } from "node:os";
 import { dirname, join, posix } from "node:path";
 import { after, describe, test } from "node:test";
 import { gzipSync } from "node:zlib";
+import { UNHEARD } from "../../public/watch/jobs.js";
 import { KINDS } from "../../public/views/try-form.js";
 import { CAUSES, DOWNGRADES, failure, STATUSES, whyItWaits } from "../../public/words.js";
 import { assemblePage, pageContents, pageFiles } from "../../scripts/lib/page.mjs";
@@ -171,6 +172,8 @@ describe("the page's words", () => {
     for (const cause of causes) assert.equal(whyItWaits("retrying", cause), CAUSES[cause]);
     const downgrades = names("src/policy/ladder.rs", "json::names!(Downgrade {", "});");
     assert.deepEqual(Object.keys(DOWNGRADES).sort(), downgrades.sort());
+    const unheard = source("src/job/notice.rs").split("json::names!(Unheard {")[1].split("});")[0];
+    assert.deepEqual(Object.keys(UNHEARD), unheard.match(/(?<=")\w+/g));
   });
 
   test("say of every reason to fail what happened and what to do", () => {
