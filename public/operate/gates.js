@@ -19,6 +19,9 @@ const CONSEQUENCES = {
 };
 const WHEN = "Calls follow within a second, jobs that sleep within two minutes.";
 
+/** No model's id. */
+const OTHER = " ";
+
 /** The status of a job that has the colour. */
 const PILLS = { closed: "done", open: "failed", half_open: "held" };
 
@@ -30,22 +33,39 @@ export class Gates {
 
   constructor(shared) {
     this.states = h("ul", { class: "states" });
-    this.model = h("select", {}, h("option", { value: "" }, "Which?"));
+    const choose = () => (typed.element.hidden = this.model.value !== OTHER);
+    const options = [h("option", { value: "" }, "Which?"), h("option", { value: OTHER }, "another …")];
+    this.model = h("select", { onchange: choose }, options);
+    this.typed = h("input", { autocapitalize: "none", autocomplete: "off", spellcheck: "false" });
+    const chosen = field("Model", this.model);
+    const typed = field("Which other", this.typed, "Its id, as requests name it. It need not have been called yet.");
+    choose();
+    const model = {
+      element: h("div", {}, chosen.element, typed.element),
+      refuse: (message) => {
+        for (const each of [chosen, typed]) each.refuse("");
+        return (this.model.value === OTHER ? typed : chosen).refuse(message);
+      },
+    };
     const state = choice("Force it", { open: "open: nobody calls", closed: "closed: everybody may" });
     const form = orderForm(shared, {
       name: "Force a gate",
-      fields: { model: field("Model", this.model), state },
-      check: () => (this.model.value ? [] : [{ place: "model", message: "is missing" }]),
+      fields: { model, state },
+      check: () => (this.#named ? [] : [{ place: "model", message: "is missing" }]),
       plan: (length) => ({
-        path: pathOf(this.model.value),
+        path: pathOf(this.#named),
         body: { state: state.value },
-        question: `Force ${this.model.value} ${state.value} ${length}?`,
-        consequences: [...CONSEQUENCES[state.value](this.model.value), WHEN],
+        question: `Force ${this.#named} ${state.value} ${length}?`,
+        consequences: [...CONSEQUENCES[state.value](this.#named), WHEN],
         yes: `Yes, force it ${state.value}`,
-        done: `${this.model.value} is forced ${state.value}. ${WHEN}`,
+        done: `${this.#named} is forced ${state.value}. ${WHEN}`,
       }),
     });
     this.card = card("Gates", this.states, form.element);
+  }
+
+  get #named() {
+    return this.model.value === OTHER ? this.typed.value.trim() : this.model.value;
   }
 
   show(gates) {
@@ -56,7 +76,7 @@ export class Gates {
     this.states.replaceChildren(...all.map(state));
     const listed = [...this.model.options].map(({ value }) => value);
     const fresh = Object.keys(gates).filter((model) => !listed.includes(model));
-    this.model.append(...fresh.map((model) => h("option", { value: model }, model)));
+    this.model.lastChild.before(...fresh.map((model) => h("option", { value: model }, model)));
   }
 }
 

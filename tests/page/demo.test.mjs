@@ -5,6 +5,7 @@ import { test } from "node:test";
 import { root } from "../../scripts/lib/paths.mjs";
 import { eventually } from "../e2e/harness.mjs";
 import { describeInBrowser, open } from "./browser.mjs";
+import { giveOperatorKey } from "./operator.mjs";
 
 /** The demo, until it says where its page is. Its storm takes a minute, on a busy machine more. */
 async function demo(t) {
@@ -37,8 +38,7 @@ describeInBrowser("After the demo", async (browser) => {
   test("Watch shows its jobs, its calls and the time when its gate was shut, as the Worker has counted them", async (t) => {
     const { url, key, output } = await demo(t);
     const { page, clean } = await open(browser, url, { hash: "#watch" });
-    await page.getByLabel("Operator key").fill(key);
-    await page.getByRole("button", { name: "Use key" }).click();
+    await giveOperatorKey(page, key);
     await page.locator("svg .shade").first().waitFor();
     await page.locator("svg .bar.overloaded").first().waitFor();
 

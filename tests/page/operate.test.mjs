@@ -8,15 +8,11 @@ import { after, beforeEach, test } from "node:test";
 import { root } from "../../scripts/lib/paths.mjs";
 import { eventually, KEYS, MODEL, start, submission } from "../e2e/harness.mjs";
 import { assertAccessible, describeInBrowser, line, open, PHONE } from "./browser.mjs";
+import { giveOperatorKey } from "./operator.mjs";
 
 const DOWN = { rules: [{ when: { model: MODEL }, then: { status: 529 } }] };
 const NEVER_OPEN = { consecutive_hard: 500, minimum_calls: 500, consecutive_failures: 500 };
 const NOTE = "the status page says until four";
-
-async function giveOperatorKey(page, key = KEYS.operator) {
-  await page.getByLabel("Operator key").fill(key);
-  await page.getByRole("button", { name: "Use key" }).click();
-}
 
 const form = (page, name) => page.getByRole("form", { name, exact: true });
 const question = (page) => page.getByRole("group");
@@ -322,6 +318,27 @@ describeInBrowser("Operate", async (browser) => {
     await fields.getByRole("button").click();
     await page.getByRole("button", { name: "Yes, force it open" }).click();
     await page.getByText("It must be a text of 1 to 100 characters, who.").waitFor();
+    await assertAccessible(page);
+    await clean([/status of 400/]);
+  });
+
+  test("forces the gate of a model that nobody has called yet", async () => {
+    const { page, clean } = await opened();
+    const fields = form(page, "Force a gate");
+    await ask(page, "Force a gate", { model: "another …", why: NOTE });
+    await fields.getByText("It is missing.").waitFor();
+    const typed = fields.getByLabel("Which other");
+    assert.ok(await typed.evaluate((it) => it === document.activeElement));
+    await typed.fill("a b");
+    await fields.getByRole("button").click();
+    await page.getByRole("button", { name: "Yes, force it open" }).click();
+    await fields.getByText("must be the id of a model").waitFor();
+    await typed.fill("claude-of-tomorrow");
+    await fields.getByRole("button").click();
+    await page.getByRole("button", { name: "Yes, force it open" }).click();
+    await orders(page).filter({ hasText: "claude-of-tomorrow is forced open" }).waitFor();
+    assert.equal((await spillway.gates())["claude-of-tomorrow"].override.note, NOTE);
+    await operator("/v1/gates/claude-of-tomorrow/override", { method: "DELETE" });
     await assertAccessible(page);
     await clean([/status of 400/]);
   });
