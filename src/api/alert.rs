@@ -45,7 +45,13 @@ pub fn body(alert: &Alert, circumstances: &Circumstances<'_>) -> String {
         text.push_str(&format!("\nFigures and gates: {origin}/#watch"));
     }
     text.push_str(&format!("\nThe Worker at Cloudflare: {}", dashboard(origin)));
-    json::write(&Body { text })
+    json::write(&Body { text: escaped(&text) })
+}
+
+/// Slack takes `<!channel>` for a call to everybody and `<https://…>` for a link, and wants these three written so. Models are named by
+/// apps and notes are written by people: neither should be able to wake a whole channel.
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
 fn or_none(list: &[String]) -> String {
@@ -119,6 +125,24 @@ mod tests {
     fn what_nobody_knows_is_left_out() {
         let text = text(None, None);
         assert!(text.contains("not over: 3 high.") && !text.contains("#watch"), "{text}");
+    }
+
+    #[test]
+    fn what_a_model_is_called_or_a_note_says_is_no_mark_up() {
+        let mut alerts = Alerts::default();
+        let at = Timestamp::from_millis(784_111_777_000);
+        let line = r#"{"event":"queue_paused","priority":"low","lasts_ms":1000,"author":"R&D","note":"<!channel> a"}"#;
+        alerts.on_event(line, at, at);
+        let mut window = Counts::default();
+        window.0.insert(Metric::Calls.series(&["<!here>", "overloaded", "default", "high"]), 1);
+        let unfinished = Map::default();
+        let circumstances =
+            Circumstances { window: &window, unfinished: &unfinished, longest_wait: None, origin: None };
+        let text = body(&alerts.due(at).unwrap(), &circumstances);
+        for part in ["R&amp;D has paused", "&lt;!channel&gt; a", "1 overloaded (&lt;!here&gt;)"] {
+            assert!(text.contains(part), "{part} in {text}");
+        }
+        assert!(!text.contains(['<', '>']), "{text}");
     }
 
     #[test]
