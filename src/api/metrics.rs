@@ -87,12 +87,14 @@ pub fn json(readings: &Readings) -> String {
 }
 
 /// Adds what is not counted but is so at this moment: jobs that are not over, the age of the oldest, and how each gate stands. A gate
-/// that does not answer has no series.
+/// that does not answer has no series, nor has an age that nobody knows: 0 would be an alarm that is silent when it should ring.
 pub fn add_gauges(readings: &mut Readings, gates: &Map<String, Text>, longest_wait: Option<Duration>) {
     for (priority, jobs) in unfinished(&readings.totals).iter() {
         readings.totals.set(Metric::JobsUnfinished, &[priority], *jobs);
     }
-    readings.totals.set(Metric::OldestJobAge, &[], longest_wait.unwrap_or_default().as_secs());
+    if let Some(longest_wait) = longest_wait {
+        readings.totals.set(Metric::OldestJobAge, &[], longest_wait.as_secs());
+    }
     for (model, status) in gates.iter() {
         let Ok(fields) = Fields::parse(status.get()) else { continue };
         let Some(state) = fields.string("state") else { continue };
@@ -455,5 +457,9 @@ mod tests {
             assert!(text.lines().any(|it| it == line), "{line} is not in\n{text}");
         }
         assert!(!text.contains(r#"model="b""#), "{text}");
+        let mut unheard = Readings::default();
+        add_gauges(&mut unheard, &Map::default(), None);
+        let text = unheard.totals.exposition();
+        assert!(!text.contains("\nspillway_oldest_job_age_seconds"), "nobody has said: {text}");
     }
 }

@@ -1,6 +1,7 @@
 //! What the operator reads: the figures, and how the gates stand.
 
 use std::cell::RefCell;
+use std::time::Duration;
 
 use futures_util::future::{LocalBoxFuture, join};
 use worker::{Env, Request};
@@ -32,7 +33,8 @@ pub(super) async fn metrics(
         Format::Json => (metrics::json(&readings), "application/json"),
         Format::Prometheus => {
             let (gates, oldest) = join(all_gates(config, env), listing::oldest(env)).await;
-            metrics::add_gauges(&mut readings, &gates, oldest.map(|at| clock::now().since(at)));
+            let longest_wait = oldest.map(|at| at.map_or(Duration::ZERO, |at| clock::now().since(at)));
+            metrics::add_gauges(&mut readings, &gates, longest_wait.ok());
             (readings.totals.exposition(), "text/plain; version=0.0.4; charset=utf-8")
         }
     };

@@ -1,6 +1,6 @@
 //! `GET /v1/jobs`, by the steps of `api::listing`.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::time::Duration;
 
 use futures_util::future::LocalBoxFuture;
@@ -67,21 +67,30 @@ pub(super) async fn ask_indexes(clients: &[String], asked: &Asked, env: &Env) ->
     Ok(Page::of(found, asked))
 }
 
-/// When the oldest job of all clients was submitted that is not over, as far as their indexes answer.
-pub(super) async fn oldest(env: &Env) -> Option<Timestamp> {
-    let config = settings::load(env).ok()?;
+/// When the oldest job of all clients was submitted that is not over, as far as their indexes answer. That there is none has to be said
+/// by all of them.
+pub(super) async fn oldest(env: &Env) -> Result<Option<Timestamp>, Unknown> {
+    let config = settings::load(env).map_err(|_| Unknown)?;
     let (clients, found) = (everybody(&config, env).await, RefCell::new(Vec::new()));
+    let are_all_heard = Cell::new(true);
     let asking = clients.iter().map(|client| -> LocalBoxFuture<'_, ()> {
         Box::pin(async {
             match IndexStub::new(env, client, "").oldest().await {
                 Ok(at) => found.borrow_mut().extend(at),
-                Err(error) => log::trouble(None, "index", &error.to_string()),
+                Err(error) => {
+                    log::trouble(None, "index", &error.to_string());
+                    are_all_heard.set(false);
+                }
             }
         })
     });
     together::six_at_a_time(asking.collect()).await;
-    found.into_inner().into_iter().min()
+    let oldest = found.into_inner().into_iter().min();
+    if oldest.is_some() || are_all_heard.get() { Ok(oldest) } else { Err(Unknown) }
 }
+
+/// Nobody has said.
+pub(super) struct Unknown;
 
 async fn confirm(id: &JobId, page: &RefCell<Page>, env: &Env) {
     match JobStub::new(env, id).row().await {

@@ -171,7 +171,7 @@ impl MeterObject {
     async fn send(&self, receiver: &str, alert: &Alert, window: &Counts) -> Result<bool> {
         let totals = self.counts("SELECT series, value FROM total ORDER BY series", vec![])?;
         let origin = self.kept(ORIGIN)?;
-        let oldest = listing::oldest(&self.env).await;
+        let oldest = listing::oldest(&self.env).await.ok().flatten();
         let circumstances = Circumstances {
             window,
             unfinished: &unfinished(&totals),

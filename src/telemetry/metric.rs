@@ -262,7 +262,7 @@ impl Metric {
                 "spillway_oldest_job_age_seconds",
                 Gauge,
                 &[],
-                "Seconds since the oldest job was submitted that is not over; 0 if there is none.",
+                "Seconds since the oldest job was submitted that is not over; 0 if there is none, left out if no index says.",
             ),
             Self::GateState => (
                 "spillway_gate_state",
