@@ -57,7 +57,7 @@ impl DurableObject for MeterObject {
                 SWEEP_EVERY
             }
         };
-        self.state.storage().set_alarm(next).await?;
+        self.ring_within(next).await?;
         Response::empty()
     }
 }
@@ -123,12 +123,19 @@ impl MeterObject {
             self.keep(ALERTS, &json::write(&alerts))?;
         }
         // From here on only the alarm is touched.
+        self.ring_within(next).await?;
+        Response::ok(json::write(&()))
+    }
+
+    /// Has the alarm ring in so long, unless it rings before. That it was set while it rang, by who told something meanwhile, counts.
+    async fn ring_within(&self, next: Duration) -> Result<()> {
+        let latest = clock::now() + next;
+        let is_later = |at: i64| u64::try_from(at).is_ok_and(|at| Timestamp::from_millis(at) > latest);
         let storage = self.state.storage();
-        let is_later = |at: i64| u64::try_from(at).is_ok_and(|at| Timestamp::from_millis(at) > now + next);
         if storage.get_alarm().await?.is_none_or(is_later) {
             storage.set_alarm(next).await?;
         }
-        Response::ok(json::write(&()))
+        Ok(())
     }
 
     /// What the alarm is for. How long until it is to ring again.
