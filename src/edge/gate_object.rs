@@ -189,6 +189,7 @@ impl GateObject {
         log::event(event);
         let values = vec![number(clock::now().as_millis()), event.line().into()];
         self.sql().exec("INSERT INTO noted (at, line) VALUES (?, ?)", values)?;
+        self.sql().exec(FORGET_OLDEST, vec![number(MOST_NOTED)])?;
         Ok(())
     }
 
@@ -223,6 +224,11 @@ impl GateObject {
                 Gate::default()
             })),
             _ => {
+                // A gate that has lost all that it had is new, but the Meter object has had its news: its numbers are greater than
+                // any before, as no gate has an event each millisecond.
+                let first = number(clock::now().as_millis());
+                sql.exec("INSERT INTO noted (number, at, line) VALUES (?, 0, '')", vec![first.clone()])?;
+                sql.exec("DELETE FROM noted WHERE number = ?", vec![first])?;
                 self.introduce(name.to_owned());
                 Ok(Gate::default())
             }
@@ -273,6 +279,10 @@ const TABLES: [&str; 3] = [
     // Numbers are never used again: the Meter object tells by them what it has had.
     "CREATE TABLE IF NOT EXISTS noted (number INTEGER PRIMARY KEY AUTOINCREMENT, at INTEGER NOT NULL, line TEXT NOT NULL)",
 ];
+/// Beyond a bound the oldest go: a Meter object that never hears must not fill the gate.
+const FORGET_OLDEST: &str = "DELETE FROM noted WHERE number <= (SELECT MAX(number) FROM noted) - ?";
+/// Days of news, also of a gate that flaps.
+const MOST_NOTED: u64 = 1_000;
 /// What happens at the same time goes together.
 const SOON: Duration = Duration::from_millis(100);
 const REFUSED_AGAIN: Duration = Duration::from_secs(60);
