@@ -71,7 +71,7 @@ pub enum Effect {
 /// Whether the current turn's message is in the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Announcement {
-    /// To be sent at this moment, after so many failures.
+    /// To be sent at this moment, after so many tries that have not been heard of.
     Due { at: Timestamp, failures: u32 },
     /// The queue has it since then.
     Sent { at: Timestamp },
@@ -202,9 +202,10 @@ impl Record {
         }
     }
 
-    /// The queue has taken the message for `turn`.
+    /// The queue has taken the message for `turn`. One that has become due while another was on its way is still to be sent: the other
+    /// may have the delay of a wait that is over.
     pub fn announced(&mut self, turn: u64, now: Timestamp) {
-        if turn == self.turn && matches!(self.announcement, Announcement::Due { .. }) {
+        if turn == self.turn && matches!(self.announcement, Announcement::Due { failures: 1.., .. }) {
             self.announcement = Announcement::Sent { at: now };
         }
     }

@@ -61,6 +61,23 @@ fn a_job_that_waits_has_its_turn_sent_at_once_and_can_be_claimed_then() {
 }
 
 #[test]
+fn a_job_whose_message_is_on_its_way_with_the_old_delay_has_another_sent() {
+    let mut record = job(86_400);
+    tick(&mut record, T0);
+    record.announced(1, T0);
+    let Claim::Claimed(claimed) = record.claim(1, T0, &TIMING) else { panic!() };
+    let then = Then::Hold(Hold::new(HoldReason::Paused, 3_600_000));
+    record.settle(claimed.token, Settlement { failed_calls: Vec::new(), then }, T0);
+    assert!(matches!(tick(&mut record, T0)[..], [Effect::Announce { delay_seconds: 3_600, .. }]));
+    assert_eq!(record.redrive(&Which::Any, at(1)), Redrive::SentAgain);
+    // The queue has taken the first one meanwhile.
+    record.announced(2, at(1));
+    assert!(matches!(tick(&mut record, at(1))[..], [Effect::Announce { delay_seconds: 0, .. }]));
+    record.announced(2, at(1));
+    assert!(tick(&mut record, at(60)).is_empty(), "and that is all");
+}
+
+#[test]
 fn driven_on_twice_it_is_worked_on_once() {
     let mut record = held();
     for _ in 0..2 {
