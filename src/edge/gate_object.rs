@@ -97,7 +97,7 @@ impl GateObject {
                 json::write(&())
             }
             GateQuestion::Report(ended) => {
-                is_noted = self.note_refusal(&ended.report, name, asker)?;
+                is_noted = self.note_refusal(&ended.report, name, asker, now)?;
                 json::write(&gate.report(&ended, now, &mut rng, &settings))
             }
             GateQuestion::View { priority } => json::write(&gate.view(priority, now, &settings)),
@@ -107,13 +107,14 @@ impl GateObject {
             }
             GateQuestion::Force { order } => {
                 is_noted = true;
-                self.note(&Event::GateOverridden {
+                let event = Event::GateOverridden {
                     model: name,
                     state: order.state.name(),
                     lasts_ms: millis(order.lasts),
                     author: &order.author,
                     note: &order.note,
-                })?;
+                };
+                self.note(&event, now)?;
                 gate.force(order, now, &settings);
                 json::write(&gate.status(now, &settings))
             }
@@ -161,8 +162,7 @@ impl GateObject {
     }
 
     /// Notes what only the operator can mend; not each of many calls that meet it.
-    fn note_refusal(&self, report: &Report, name: &str, asker: &str) -> Result<bool> {
-        let now = clock::now();
+    fn note_refusal(&self, report: &Report, name: &str, asker: &str, now: Timestamp) -> Result<bool> {
         let Report::Failure { cause, .. } = report else { return Ok(false) };
         let is_known =
             self.refused.get().is_some_and(|(known, at)| known == *cause && (at..at + REFUSED_AGAIN).contains(&now));
@@ -170,24 +170,24 @@ impl GateObject {
             return Ok(false);
         }
         self.refused.set(Some((*cause, now)));
-        self.note(&Event::AccountRefused { job: job_of(asker), model: name, cause: cause.name() })?;
+        self.note(&Event::AccountRefused { job: job_of(asker), model: name, cause: cause.name() }, now)?;
         Ok(true)
     }
 
     fn note_moves(&self, gate: &Gate, before: Option<Past>, name: &str, asker: &str) -> Result<bool> {
         let job = job_of(asker);
         let mut has_moved = false;
-        for Past { transition: Transition { from, to, why }, .. } in gate.moves_since(before) {
-            self.note(&Event::GateTransition { job, model: name, from, to, why })?;
+        for Past { at, transition: Transition { from, to, why } } in gate.moves_since(before) {
+            self.note(&Event::GateTransition { job, model: name, from, to, why }, at)?;
             has_moved = true;
         }
         Ok(has_moved)
     }
 
-    /// Logs an event, and keeps it until the Meter object has it.
-    fn note(&self, event: &Event<'_>) -> Result<()> {
+    /// Logs an event that happened `at` that time, and keeps it until the Meter object has it.
+    fn note(&self, event: &Event<'_>, at: Timestamp) -> Result<()> {
         log::event(event);
-        let values = vec![number(clock::now().as_millis()), event.line().into()];
+        let values = vec![number(at.as_millis()), event.line().into()];
         self.sql().exec("INSERT INTO noted (at, line) VALUES (?, ?)", values)?;
         self.sql().exec(FORGET_OLDEST, vec![number(MOST_NOTED)])?;
         Ok(())
