@@ -1,5 +1,6 @@
 //! The queue consumer: every message is decoded, worked on and settled by itself.
 //!
+//! Once for all of a batch the operator's switches are read, for 2 s at most; without an answer they are as they were known last.
 //! The awaits of one delivery, in order, and why each may be repeated:
 //! 1. `claim`: a second claim of the turn finds it leased, or is fenced by a later token.
 //! 2. `permit`: a permit that is not used ends with its lease.
