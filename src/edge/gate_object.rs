@@ -31,11 +31,13 @@ pub struct GateObject {
     gate: RefCell<Option<Gate>>,
     /// For what the account was refused when that was noted last, and when.
     refused: Cell<Option<(Cause, Timestamp)>>,
+    /// How often in a row the alarm has not got done what it is for.
+    troubles: Cell<u32>,
 }
 
 impl DurableObject for GateObject {
     fn new(state: State, env: Env) -> Self {
-        Self { state, env, gate: RefCell::default(), refused: Cell::default() }
+        Self { state, env, gate: RefCell::default(), refused: Cell::default(), troubles: Cell::default() }
     }
 
     async fn fetch(&self, request: Request) -> Result<Response> {
@@ -49,7 +51,7 @@ impl DurableObject for GateObject {
     async fn alarm(&self) -> Result<Response> {
         let next = self.work().await.unwrap_or_else(|error| {
             log::trouble(None, "gate", &error.to_string());
-            Some(TROUBLE_PAUSE)
+            Some(self.trouble_pause())
         });
         if let Some(next) = next {
             self.state.storage().set_alarm(next).await?;
@@ -138,11 +140,21 @@ impl GateObject {
         let dispatch = Dispatch { from: format!("gate {name}"), noted };
         if let Err(error) = MeterStub::new(&self.env).hear(&dispatch).await {
             log::trouble(None, "meter", &error.to_string());
-            return Ok(Some(TROUBLE_PAUSE));
+            let pause = self.trouble_pause();
+            return Ok(Some(left.map_or(pause, |left| left.min(pause))));
         }
+        self.troubles.set(0);
         self.sql().exec("DELETE FROM noted WHERE number <= ?", vec![number(last)])?;
         // Others have been noted meanwhile.
         Ok(if self.noted()?.is_empty() { left } else { Some(SOON) })
+    }
+
+    /// Until the next try, longer each time: a Meter object that is down for a day must not cost an alarm every five seconds. News that
+    /// come later are tried at once all the same.
+    fn trouble_pause(&self) -> Duration {
+        let troubles = self.troubles.get();
+        self.troubles.set(troubles.saturating_add(1));
+        TROUBLE_PAUSE.saturating_mul(1 << troubles.min(6))
     }
 
     /// Ends what is over. How long the operator's order is in force yet.
@@ -286,4 +298,5 @@ const MOST_NOTED: u64 = 1_000;
 /// What happens at the same time goes together.
 const SOON: Duration = Duration::from_millis(100);
 const REFUSED_AGAIN: Duration = Duration::from_secs(60);
+/// After the first trouble; doubled up to 64 times as long.
 const TROUBLE_PAUSE: Duration = Duration::from_secs(5);
