@@ -6,7 +6,7 @@
 //! It is also who tells the operator's channel what `telemetry::alerts` says that is to be told: it hears of everything, and nobody
 //! waits for it. Its alarm sends, judges the objectives every fifteen seconds while something happens, and deletes what is old.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::time::Duration;
 
 use worker::{DurableObject, Env, Request, Response, Result, SqlStorage, SqlStorageValue, State, durable_object};
@@ -34,11 +34,14 @@ pub struct MeterObject {
     /// When the objectives were judged last, by this instance.
     judged_at: Cell<Timestamp>,
     swept_at: Cell<Timestamp>,
+    /// The hours before the one in which they were read, and that one: nothing is added to them any more, and they are most of the
+    /// rows that a page on somebody's wall has read every five seconds.
+    past_hours: RefCell<Option<(u64, Vec<Hour>)>>,
 }
 
 impl DurableObject for MeterObject {
     fn new(state: State, env: Env) -> Self {
-        Self { state, env, judged_at: Cell::default(), swept_at: Cell::default() }
+        Self { state, env, judged_at: Cell::default(), swept_at: Cell::default(), past_hours: RefCell::default() }
     }
 
     async fn fetch(&self, request: Request) -> Result<Response> {
@@ -259,11 +262,7 @@ impl MeterObject {
         let step = wanted.minutes.div_ceil(MOST_POINTS);
         readings.step_seconds = step * 60;
         readings.points = self.points(step, since(wanted.minutes))?;
-        let hours = number((at.as_millis() / HOUR).saturating_sub(HOURS_KEPT.into()));
-        for row in self.sql().exec(HOURS, vec![hours])?.raw() {
-            let [hour, calls, failed] = whole_numbers(row?);
-            readings.hours.push(Hour { hour, calls, failed });
-        }
+        readings.hours = self.hours(at.as_millis() / HOUR)?;
         let events = number((at.as_millis()).saturating_sub(u64::from(wanted.minutes) * MINUTE));
         for row in self.sql().exec(EVENTS, vec![events])?.raw() {
             if let [SqlStorageValue::Integer(at), SqlStorageValue::String(event)] = &row?[..]
@@ -275,6 +274,28 @@ impl MeterObject {
         }
         readings.events.reverse();
         Ok(readings)
+    }
+
+    /// All hours that are kept, at the hour `now`.
+    fn hours(&self, now: u64) -> Result<Vec<Hour>> {
+        let mut past = self.past_hours.borrow_mut();
+        let known = match past.take() {
+            Some((read_in, hours)) if read_in == now => hours,
+            _ => self.hours_from(now.saturating_sub(HOURS_KEPT.into()) + 1, now)?,
+        };
+        let mut hours = known.clone();
+        *past = Some((now, known));
+        hours.extend(self.hours_from(now, u64::MAX)?);
+        Ok(hours)
+    }
+
+    fn hours_from(&self, first: u64, before: u64) -> Result<Vec<Hour>> {
+        let mut hours = Vec::new();
+        for row in self.sql().exec(HOURS, vec![number(first), number(before)])?.raw() {
+            let [hour, calls, failed] = whole_numbers(row?);
+            hours.push(Hour { hour, calls, failed });
+        }
+        Ok(hours)
     }
 
     /// The timeline's points, each of so many minutes.
@@ -357,7 +378,7 @@ const POINTS: &str = "SELECT at / ?1 AS point, series, SUM(value) FROM minute WH
      AND series NOT LIKE '%\\_bucket%' ESCAPE '\\' AND series NOT LIKE '%\\_sum\\_ms%' ESCAPE '\\' \
      GROUP BY point, series ORDER BY point, series";
 const HOURS: &str = "SELECT at, SUM(value), SUM(CASE WHEN series LIKE '%cause=\"answered\"%' THEN 0 ELSE value END) \
-     FROM hour WHERE at > ? AND series LIKE 'spillway\\_calls\\_total{%' ESCAPE '\\' \
+     FROM hour WHERE at >= ? AND at < ? AND series LIKE 'spillway\\_calls\\_total{%' ESCAPE '\\' \
      AND series NOT LIKE '%cause=\"abandoned\"%' GROUP BY at ORDER BY at";
 const EVENTS: &str = "SELECT at, json FROM event WHERE at >= ? ORDER BY id DESC LIMIT 500";
 const MINUTE: u64 = 60_000;
