@@ -15,12 +15,11 @@ use super::sql::{number, whole_number};
 use super::stubs::{ASKER_HEADER, GateQuestion, MeterStub, NAME_HEADER};
 use super::{clock, entropy, log, meter, results, settings, wire};
 use crate::json;
-use crate::policy::answer::Report;
-use crate::policy::cause::Cause;
 use crate::policy::gate::Gate;
 use crate::policy::settings::GateSettings;
 use crate::policy::time::{Timestamp, millis};
 use crate::policy::transition::{Past, Transition};
+use crate::telemetry::refusals::Refusals;
 use crate::telemetry::{Dispatch, Event, Noted};
 
 /// One model's gate.
@@ -29,15 +28,14 @@ pub struct GateObject {
     state: State,
     env: Env,
     gate: RefCell<Option<Gate>>,
-    /// For what the account was refused when that was noted last, and when.
-    refused: Cell<Option<(Cause, Timestamp)>>,
+    refusals: RefCell<Refusals>,
     /// How often in a row the alarm has not got done what it is for.
     troubles: Cell<u32>,
 }
 
 impl DurableObject for GateObject {
     fn new(state: State, env: Env) -> Self {
-        Self { state, env, gate: RefCell::default(), refused: Cell::default(), troubles: Cell::default() }
+        Self { state, env, gate: RefCell::default(), refusals: RefCell::default(), troubles: Cell::default() }
     }
 
     async fn fetch(&self, request: Request) -> Result<Response> {
@@ -85,10 +83,7 @@ impl GateObject {
         let settings = self.settings()?;
         let (now, mut rng) = (clock::now(), entropy::rng());
         let mut kept = self.gate.borrow_mut();
-        let gate = match &mut *kept {
-            Some(gate) => gate,
-            empty => empty.insert(self.load(name)?),
-        };
+        let gate = self.loaded(&mut kept, name)?;
         let before = gate.last_move();
         let mut is_noted = false;
         let answer = match question {
@@ -99,7 +94,10 @@ impl GateObject {
                 json::write(&())
             }
             GateQuestion::Report(ended) => {
-                is_noted = self.note_refusal(&ended.report, name, asker, now)?;
+                if let Some(cause) = self.refusals.borrow_mut().news(&ended.report, now) {
+                    is_noted = true;
+                    self.note(&Event::AccountRefused { job: job_of(asker), model: name, cause: cause.name() }, now)?;
+                }
                 json::write(&gate.report(&ended, now, &mut rng, &settings))
             }
             GateQuestion::View { priority } => json::write(&gate.view(priority, now, &settings)),
@@ -161,29 +159,13 @@ impl GateObject {
     fn expire(&self, name: &str) -> Result<Option<Duration>> {
         let (settings, now) = (self.settings()?, clock::now());
         let mut kept = self.gate.borrow_mut();
-        let gate = match &mut *kept {
-            Some(gate) => gate,
-            empty => empty.insert(self.load(name)?),
-        };
+        let gate = self.loaded(&mut kept, name)?;
         let before = gate.last_move();
         gate.expire(now, &settings);
         if self.note_moves(gate, before, name, "")? {
             self.save(gate)?;
         }
         Ok(gate.order_left(now).map(|left| left.max(SOON)))
-    }
-
-    /// Notes what only the operator can mend; not each of many calls that meet it.
-    fn note_refusal(&self, report: &Report, name: &str, asker: &str, now: Timestamp) -> Result<bool> {
-        let Report::Failure { cause, .. } = report else { return Ok(false) };
-        let is_known =
-            self.refused.get().is_some_and(|(known, at)| known == *cause && (at..at + REFUSED_AGAIN).contains(&now));
-        if is_known || !cause.is_the_operators() {
-            return Ok(false);
-        }
-        self.refused.set(Some((*cause, now)));
-        self.note(&Event::AccountRefused { job: job_of(asker), model: name, cause: cause.name() }, now)?;
-        Ok(true)
     }
 
     fn note_moves(&self, gate: &Gate, before: Option<Past>, name: &str, asker: &str) -> Result<bool> {
@@ -220,11 +202,23 @@ impl GateObject {
         Ok(settings::load(&self.env).map_err(|_| "the configuration is broken")?.policy.gate())
     }
 
-    fn load(&self, name: &str) -> Result<Gate> {
-        let sql = self.sql();
-        for statement in TABLES {
-            sql.exec(statement, None)?;
+    fn loaded<'g>(&self, kept: &'g mut Option<Gate>, name: &str) -> Result<&'g mut Gate> {
+        if kept.is_none() {
+            *kept = Some(self.load(name)?);
         }
+        Ok(kept.as_mut().ok_or("the gate is not there")?)
+    }
+
+    fn make_tables(&self) -> Result<()> {
+        for statement in TABLES {
+            self.sql().exec(statement, None)?;
+        }
+        Ok(())
+    }
+
+    fn load(&self, name: &str) -> Result<Gate> {
+        self.make_tables()?;
+        let sql = self.sql();
         if !name.is_empty() {
             sql.exec("INSERT OR REPLACE INTO name (id, text) VALUES (0, ?)", vec![name.into()])?;
         }
@@ -265,9 +259,7 @@ impl GateObject {
 
     /// Its own name, which an alarm does not bring.
     fn name(&self) -> Result<String> {
-        for statement in TABLES {
-            self.sql().exec(statement, None)?;
-        }
+        self.make_tables()?;
         let row = self.sql().exec("SELECT text FROM name", None)?.raw().next().transpose()?;
         Ok(match row.and_then(|columns| columns.into_iter().next()) {
             Some(SqlStorageValue::String(name)) => name,
@@ -297,6 +289,5 @@ const FORGET_OLDEST: &str = "DELETE FROM noted WHERE number <= (SELECT MAX(numbe
 const MOST_NOTED: u64 = 1_000;
 /// What happens at the same time goes together.
 const SOON: Duration = Duration::from_millis(100);
-const REFUSED_AGAIN: Duration = Duration::from_secs(60);
 /// After the first trouble; doubled up to 64 times as long.
 const TROUBLE_PAUSE: Duration = Duration::from_secs(5);

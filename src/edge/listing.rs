@@ -84,7 +84,9 @@ pub(super) async fn oldest(env: &Env) -> Result<Option<Timestamp>, Unknown> {
             }
         })
     });
-    together::six_at_a_time(asking.collect()).await;
+    if clock::within(OLDEST_PATIENCE, together::six_at_a_time(asking.collect())).await.is_none() {
+        are_all_heard.set(false);
+    }
     let oldest = found.into_inner().into_iter().min();
     if oldest.is_some() || are_all_heard.get() { Ok(oldest) } else { Err(Unknown) }
 }
@@ -99,5 +101,7 @@ async fn confirm(id: &JobId, page: &RefCell<Page>, env: &Env) {
     }
 }
 
+/// An alert waits for it.
+const OLDEST_PATIENCE: Duration = Duration::from_secs(2);
 /// Of a page's jobs together; each has less.
 const ALL_JOBS_PATIENCE: Duration = Duration::from_secs(10);

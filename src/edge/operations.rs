@@ -18,7 +18,7 @@ use crate::config::Config;
 use crate::job::{JobId, Record, Which};
 use crate::policy::priority::Priority;
 use crate::policy::switches::{Name, Order, Switches};
-use crate::submission::{self, Creation};
+use crate::submission::{self, By, Creation};
 use crate::telemetry::readings::Wanted;
 use crate::telemetry::{Dispatch, Event, Noted};
 
@@ -143,7 +143,8 @@ pub(super) async fn do_again(
             (Regeneration::SentAgain, _) => return Ok(Driven::SentAgain),
             (Regeneration::As { record, id }, body) => (record, id, body),
         };
-        let (record, body) = submission::again(old, new_id, body, clock::now())?;
+        let by = if redrive.is_some() { By::Operator } else { By::User };
+        let (record, body) = submission::again(old, new_id, body, by, clock::now())?;
         let creation = take(&record, &body, env).await?;
         if instead_of.is_some() || !submission::is_taken_back(&creation) {
             return Ok(Driven::Job(Box::new((creation, record.fingerprint))));

@@ -2,6 +2,7 @@
 //!
 //! Nothing depends on KV being fresh, or there at all: a miss asks the Job object, and a read that fails is a miss.
 
+use std::cell::RefCell;
 use std::time::Duration;
 
 use js_sys::{Array, Reflect};
@@ -11,7 +12,13 @@ use worker::Env;
 use super::{clock, js, log};
 use crate::api::status::Published;
 use crate::job::JobId;
-use crate::json;
+use crate::json::{self, Map};
+use crate::policy::time::Timestamp;
+
+thread_local! {
+    /// By their prefix, and when KV was asked.
+    static NAMES: RefCell<Map<&'static str, (Timestamp, Vec<String>)>> = RefCell::default();
+}
 
 /// The finished job, if KV has it.
 pub(super) async fn get(env: &Env, id: &JobId) -> Option<Published> {
@@ -44,11 +51,13 @@ pub(super) async fn delete(env: &Env, id: &JobId) -> Result<(), String> {
 
 /// Notes that `model` has a gate, so that the operator's list can name it.
 pub(super) async fn note_gate(env: &Env, model: &str) -> Result<(), String> {
+    remember(GATE_PREFIX, model);
     write(env, "put", &[format!("{GATE_PREFIX}{model}").into(), "".into()]).await
 }
 
 /// Notes that `client` has an index, so that the operator's list has its jobs also when its key is gone.
 pub(super) async fn note_client(env: &Env, client: &str) -> Result<(), String> {
+    remember(CLIENT_PREFIX, client);
     write(env, "put", &[format!("{CLIENT_PREFIX}{client}").into(), "".into()]).await
 }
 
@@ -62,7 +71,29 @@ pub(super) async fn gates(env: &Env) -> Result<Vec<String>, String> {
     names(env, GATE_PREFIX).await
 }
 
-async fn names(env: &Env, prefix: &str) -> Result<Vec<String>, String> {
+/// What KV says that there is, remembered for as long as KV itself may be behind: there are a thousand lists a day on the free plan,
+/// and who looks at the page has two of them every five seconds.
+async fn names(env: &Env, prefix: &'static str) -> Result<Vec<String>, String> {
+    let now = clock::now();
+    let known = NAMES.with_borrow(|known| known.get(prefix).cloned());
+    if let Some((_, names)) = known.filter(|(at, _)| *at <= now && now.since(*at) < REMEMBERED) {
+        return Ok(names);
+    }
+    let names = listed(env, prefix).await?;
+    NAMES.with_borrow_mut(|known| known.insert(prefix, (now, names.clone())));
+    Ok(names)
+}
+
+/// What this isolate has noted itself, KV need not say.
+fn remember(prefix: &'static str, name: &str) {
+    NAMES.with_borrow_mut(|known| {
+        if let Some((_, names)) = known.get_mut(&prefix).filter(|(_, names)| !names.iter().any(|it| it == name)) {
+            names.push(name.to_owned());
+        }
+    });
+}
+
+async fn listed(env: &Env, prefix: &str) -> Result<Vec<String>, String> {
     let list = async {
         let options = js::object(&[("prefix", prefix.into())])?;
         let list = js::settle(&js::binding(env, BINDING)?, "list", &[options]).await?;
@@ -92,4 +123,5 @@ fn key(id: &JobId) -> JsValue {
 pub(super) const BINDING: &str = "RESULTS";
 const GATE_PREFIX: &str = "gate:";
 const CLIENT_PREFIX: &str = "client:";
+const REMEMBERED: Duration = Duration::from_secs(60);
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -23,7 +23,8 @@ pub enum Which {
         /// `waiting.reason` of its status.
         reason: Option<String>,
     },
-    /// If it has failed; for this reason, or without one for any but that its request was refused: it would be so again.
+    /// If it has failed; for this reason, or without one for any but those after which doing it again is no use: its request was
+    /// refused, and would be again; its user declined to wait; or half of it was seen by somebody who has called since.
     Failed {
         /// `reason` of its status.
         reason: Option<String>,
@@ -54,7 +55,7 @@ impl Record {
             let is_wanted = match which {
                 Which::Any => true,
                 Which::Waiting { .. } => false,
-                Which::Failed { reason: None } => !is_refused(reason),
+                Which::Failed { reason: None } => is_worth_it(reason),
                 Which::Failed { reason: Some(wanted) } => reason.name() == wanted,
             };
             return if is_wanted { Redrive::DoAgain } else { Redrive::NotNeeded };
@@ -88,10 +89,12 @@ impl Record {
     }
 }
 
-/// Whether what was asked for was refused, and not who asked for it: a key or a spend cap can be mended without the app.
-const fn is_refused(reason: FailReason) -> bool {
-    matches!(
+/// Whether it may succeed now, and somebody waits for it. A key or a spend cap can be mended without the app.
+const fn is_worth_it(reason: FailReason) -> bool {
+    !matches!(
         reason,
-        FailReason::Refused(Cause::InvalidRequest | Cause::NotFound | Cause::RequestTooLarge | Cause::Rejected)
+        FailReason::DeferralDeclined
+            | FailReason::Interrupted
+            | FailReason::Refused(Cause::InvalidRequest | Cause::NotFound | Cause::RequestTooLarge | Cause::Rejected)
     )
 }

@@ -277,23 +277,33 @@ pub fn parse_deferral(body: &[u8]) -> Result<bool, ApiError> {
     answer.map(|answer| answer.accept).ok_or_else(|| ApiError::new(ErrorKind::InvalidRequest, message))
 }
 
-/// The job `id` that does `old` again with its `request`, on the model that was asked for and no other, and the request to be
-/// kept beside it. Somebody asks for it now: it does not wait for quieter hours.
+/// The job `id` that does `old` again with its `request`, and the request to be kept beside it. Somebody asks for it now: it does
+/// not wait for quieter hours. Its user wants the model that was asked for and no other; an operator who drives many on after an
+/// outage wants what they would have been.
 ///
 /// What is kept was checked when it came; it is checked again, as it may have been kept by an older version with other rules.
 ///
 /// # Errors
 /// 400 if its tool history cannot be sent.
-pub fn again(old: Record, id: JobId, request: Vec<u8>, now: Timestamp) -> Result<(Record, Vec<u8>), ApiError> {
+pub fn again(old: Record, id: JobId, request: Vec<u8>, by: By, now: Timestamp) -> Result<(Record, Vec<u8>), ApiError> {
     let mut spec = old.spec;
     let request = match String::from_utf8(request) {
         Ok(request) => mend(request, &mut spec, "request.")?.0.into_bytes(),
         Err(error) => error.into_bytes(),
     };
-    spec.first_choice_only = true;
+    spec.first_choice_only = spec.first_choice_only || by == By::User;
     spec.handed_over = false;
     spec.regenerates = Some(old.id);
     Ok((Record::new(id, old.client, spec, old.fingerprint, now), request))
+}
+
+/// Who has a job done again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum By {
+    /// Whose job it is.
+    User,
+    /// Whoever runs the deployment.
+    Operator,
 }
 
 /// Whether a job that was there before is that of the submission with `fingerprint`.

@@ -7,6 +7,7 @@ pub mod figures;
 pub mod metric;
 pub mod news;
 pub mod readings;
+pub mod refusals;
 pub mod sums;
 
 pub use event::Event;

@@ -5,7 +5,7 @@ use spillway::claude::rewrite;
 use spillway::job::{JobId, Record};
 use spillway::policy::models::Models;
 use spillway::policy::time::Timestamp;
-use spillway::submission::{self, Incoming};
+use spillway::submission::{self, By, Incoming};
 
 use super::config;
 
@@ -51,7 +51,7 @@ fn a_mended_history_is_read_again_for_what_it_asks_of_a_model() {
 fn again(last: &str) -> Result<(Record, Vec<u8>), spillway::api::error::ApiError> {
     let mut old = job(INTERRUPTED).unwrap().record;
     old.spec.handed_over = true;
-    submission::again(old, JobId::random(2), body_rest(last).into_bytes(), NOW)
+    submission::again(old, JobId::random(2), body_rest(last).into_bytes(), By::User, NOW)
 }
 
 #[test]
@@ -64,9 +64,22 @@ fn what_is_done_again_is_checked_again() {
     let sound = body_rest(r#"[{"type":"tool_result","tool_use_id":"t1"}]"#);
     let old = job(INTERRUPTED).unwrap().record;
     assert_eq!(
-        submission::again(old, JobId::random(2), sound.clone().into_bytes(), NOW).unwrap().1,
+        submission::again(old, JobId::random(2), sound.clone().into_bytes(), By::User, NOW).unwrap().1,
         sound.into_bytes()
     );
+}
+
+#[test]
+fn what_its_user_does_again_is_for_the_first_choice_and_what_the_operator_does_as_it_was() {
+    for (by, was, is) in
+        [(By::User, false, true), (By::User, true, true), (By::Operator, false, false), (By::Operator, true, true)]
+    {
+        let mut old = job(INTERRUPTED).unwrap().record;
+        old.spec.first_choice_only = was;
+        let (record, _) =
+            submission::again(old, JobId::random(2), body_rest(INTERRUPTED).into_bytes(), by, NOW).unwrap();
+        assert_eq!(record.spec.first_choice_only, is, "{by:?}");
+    }
 }
 
 #[test]

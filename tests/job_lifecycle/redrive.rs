@@ -127,6 +127,24 @@ fn what_is_over_asks_its_user_or_is_at_work_is_left_alone() {
 }
 
 #[test]
+fn doing_again_what_nobody_waits_for_or_would_be_refused_again_has_to_be_asked_for_by_its_reason() {
+    for (reason, is_worth_it) in [
+        (FailReason::AttemptsExhausted, true),
+        (FailReason::DeadlineExceeded, true),
+        (FailReason::Refused(Cause::AuthenticationFailed), true),
+        (FailReason::Refused(Cause::SpendCap), true),
+        (FailReason::Refused(Cause::InvalidRequest), false),
+        (FailReason::DeferralDeclined, false),
+        (FailReason::Interrupted, false),
+    ] {
+        let expected = if is_worth_it { Redrive::DoAgain } else { Redrive::NotNeeded };
+        assert_eq!(failed(reason).redrive(&having_failed(None), at(10)), expected, "{reason:?}");
+        assert_eq!(failed(reason).redrive(&having_failed(Some(reason.name())), at(10)), Redrive::DoAgain);
+        assert_eq!(failed(reason).redrive(&Which::Any, at(10)), Redrive::DoAgain);
+    }
+}
+
+#[test]
 fn who_wants_many_gets_those_of_the_reason_that_was_named() {
     for (mut record, which, redrive) in [
         (held(), waiting(None), Redrive::SentAgain),
