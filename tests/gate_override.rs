@@ -250,16 +250,31 @@ fn forced_closed_clears_the_holds_and_later_ones_refuse_only_who_met_them() {
     let limited = bench.granted(2);
     let verdict = bench.fails(limited, RateLimited, Some(200), 2);
     assert!(verdict.wait.is_some_and(|wait| wait.wanted >= Duration::from_secs(200)), "its own job obeys it");
-    let verdict = bench.fails_anew(SpendCap, 3);
-    assert_eq!((verdict.wait, verdict.held), (None, None), "the first to meet a cap fails, as always");
-    let held = bench.fails_anew(SpendCap, 4).held;
-    assert_eq!(
-        held.map(|held| (held.reason, held.after.as_secs())),
-        Some((HoldReason::SpendCap, 120)),
-        "the next do not"
-    );
+    for now in [3, 4] {
+        let held = bench.fails_anew(SpendCap, now).held;
+        let expected = Some((HoldReason::SpendCap, 120));
+        assert_eq!(
+            held.map(|held| (held.reason, held.after.as_secs())),
+            expected,
+            "one has failed for it, no other does"
+        );
+    }
     bench.granted(5);
     assert_eq!(bench.held(601).0, HoldReason::SpendCap, "what the upstream said meanwhile counts afterwards");
+}
+
+#[test]
+fn a_cap_that_nobody_knew_of_or_that_was_raised_fails_who_meets_it_first_also_under_an_order() {
+    let mut bench = Bench::forced(Side::Closed, 600);
+    assert_eq!(bench.fails_anew(SpendCap, 3).held, None, "nobody knew");
+    assert!(bench.fails_anew(SpendCap, 4).held.is_some());
+
+    let mut bench = Bench::new();
+    bench.fails_anew(SpendCap, 0);
+    bench.force(Side::Closed, 600, 1);
+    let answered = bench.granted(2);
+    bench.gate.content(answered, &RateLimits::default(), at(3), &bench.settings);
+    assert_eq!(bench.fails_anew(SpendCap, 4).held, None, "it was raised, and is met anew");
 }
 
 #[test]

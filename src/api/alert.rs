@@ -34,7 +34,7 @@ pub fn body(alert: &Alert, circumstances: &Circumstances<'_>) -> String {
         .collect();
     let waiting = unfinished.iter().filter(|(_, jobs)| **jobs > 0);
     let waiting: Vec<String> = waiting.map(|(priority, jobs)| format!("{jobs} {priority}")).collect();
-    let mut text = format!("Spillway: {}.\nSince {}.", alert.text, rfc3339(alert.since));
+    let mut text = format!("Spillway: {}.\nSince {}.", alert.said(), rfc3339(alert.since));
     text.push_str(&format!("\nCalls of the last 60 min: {}.", or_none(&causes)));
     text.push_str(&format!("\nJobs that are not over: {}", or_none(&waiting)));
     if let Some(wait) = longest_wait {

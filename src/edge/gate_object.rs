@@ -84,7 +84,8 @@ impl GateObject {
         let (now, mut rng) = (clock::now(), entropy::rng());
         let mut kept = self.gate.borrow_mut();
         let gate = self.loaded(&mut kept, name)?;
-        let before = gate.last_move();
+        let (before, order_before) = (gate.last_move(), gate.order_left(now));
+        let early = matches!(question, GateQuestion::Release) && order_before.is_some_and(|left| !left.is_zero());
         let mut is_noted = false;
         let answer = match question {
             GateQuestion::Permit(asking) => json::write(&gate.permit(asking, now, &settings)),
@@ -125,8 +126,9 @@ impl GateObject {
         };
         // Any question may have moved it: a permit that is the probe's does, and so does the first one after an override.
         let has_moved = self.note_moves(gate, before, name, asker)?;
+        let has_ended = self.note_end(gate, order_before, early, name, now)?;
         self.save(gate)?;
-        Ok((answer, has_moved || is_noted))
+        Ok((answer, has_moved || has_ended || is_noted))
     }
 
     /// Ends an order whose time is over, and takes what is noted to the Meter object. How long until there is more to do.
@@ -160,12 +162,28 @@ impl GateObject {
         let (settings, now) = (self.settings()?, clock::now());
         let mut kept = self.gate.borrow_mut();
         let gate = self.loaded(&mut kept, name)?;
-        let before = gate.last_move();
+        let (before, order_before) = (gate.last_move(), gate.order_left(now));
         gate.expire(now, &settings);
-        if self.note_moves(gate, before, name, "")? {
+        let has_moved = self.note_moves(gate, before, name, "")?;
+        if self.note_end(gate, order_before, false, name, now)? || has_moved {
             self.save(gate)?;
         }
         Ok(gate.order_left(now).map(|left| left.max(SOON)))
+    }
+
+    fn note_end(
+        &self,
+        gate: &Gate,
+        order_before: Option<Duration>,
+        early: bool,
+        name: &str,
+        now: Timestamp,
+    ) -> Result<bool> {
+        let has_ended = order_before.is_some() && gate.order_left(now).is_none();
+        if has_ended {
+            self.note(&Event::OverrideEnded { model: name, early }, now)?;
+        }
+        Ok(has_ended)
     }
 
     fn note_moves(&self, gate: &Gate, before: Option<Past>, name: &str, asker: &str) -> Result<bool> {

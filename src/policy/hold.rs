@@ -57,9 +57,11 @@ pub struct Holds {
     spend_cap: Hold,
     retry_after: Hold,
     overloaded: Hold,
+    /// Whether a job has failed for the spend cap since a call was answered last: the next that meets it is held.
+    cap_is_known: bool,
 }
 
-json::object!(default Holds { spend_cap, retry_after, overloaded });
+json::object!(default Holds { spend_cap, retry_after, overloaded, cap_is_known });
 
 /// What the holds say to a call that wants to start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,11 +137,17 @@ impl Holds {
         self.overloaded.refuse(wait, RETRY_AFTER_MAX, wait > RETRY_AFTER_MAX, now);
     }
 
-    /// The spend cap was met. True if the gate was holding for it already: then the job is held on, not failed.
+    /// The spend cap was met. True if that was known already: then the job is held on, not failed.
     pub fn spend_cap(&mut self, retry: Duration, now: Timestamp) -> bool {
-        let held = self.spend_cap != Hold::Free;
+        let is_known = self.cap_is_known || self.spend_cap != Hold::Free;
         self.spend_cap.refuse(retry, retry, true, now);
-        held
+        self.cap_is_known = true;
+        is_known
+    }
+
+    /// The operator wants nobody held. Whoever orders that a minute before the cap is raised does not make another job fail for it.
+    pub fn lift(&mut self) {
+        *self = Self { cap_is_known: self.cap_is_known || self.spend_cap != Hold::Free, ..Self::default() };
     }
 
     /// What to say to a call that wants to start. The longest wait wins, a wait over a try, a try over nothing.
@@ -173,6 +181,8 @@ impl Holds {
     /// First content: what it was trying is over.
     pub fn content(&mut self, permit: PermitId) {
         self.all().for_each(|hold| hold.content(permit));
+        // Of a call that began before the cap was met nothing is to be learnt.
+        self.cap_is_known = self.cap_is_known && self.spend_cap != Hold::Free;
     }
 
     /// This permit decides nothing any more; if it was trying, the next one tries.

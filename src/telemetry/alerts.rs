@@ -6,6 +6,8 @@
 //! - **Never a flood.** Each subject (a gate, an objective …) is told of at once, and then for ten minutes no more: what happens
 //!   meanwhile is one message at their end, the latest with the number of those before it. A flapping gate is a message every ten
 //!   minutes.
+//! - **The last word is the truth.** Of a subject only the latest is sent: what the receiver had not taken by then is counted in it, and
+//!   does not come after it.
 //! - **An objective** is judged by the last 60 minutes, and by no fewer than twenty users, answers or jobs: one of three is no rate.
 //!
 //! How a message looks is said by `api::alert`.
@@ -60,6 +62,8 @@ pub struct Alert {
     pub text: String,
     /// Since when it has been so.
     pub since: Timestamp,
+    /// Of how many news of its subject, since the last message, it is the last.
+    pub news: u32,
     /// When it was first to be sent.
     at: Timestamp,
     /// When it is to be tried next.
@@ -68,7 +72,16 @@ pub struct Alert {
     tries: u32,
 }
 
-json::object!(Alert { id, subject, text, since, at, next_at, tries });
+json::object!(Alert { id, subject, text, since, news, at, next_at, tries });
+
+impl Alert {
+    /// What has happened, and whether more has since the last message.
+    #[must_use]
+    pub fn said(&self) -> String {
+        let Self { text, news, .. } = self;
+        if *news > 1 { format!("{text} (the last of {news} since)") } else { text.clone() }
+    }
+}
 
 impl Alerts {
     /// Takes a log line of something that happened at `at`: a gate's move, an order of the operator, a refusal that is his to mend.
@@ -83,9 +96,8 @@ impl Alerts {
                 let said = match (to.as_ref(), why.as_ref()) {
                     // A probe has failed: it has been so all the time.
                     ("open", _) if from == "half_open" => return,
-                    (_, why) if why.starts_with("override_") => {
-                        format!("{model}: the override's effect on the gate is {to} ({})", why.replace('_', " "))
-                    }
+                    // An order has done it, and that is told.
+                    (_, why) if why.starts_with("override_") => return,
                     ("open", why) => format!(
                         "{model} does not answer: its gate is open ({}); jobs wait, nothing is lost",
                         why.replace('_', " ")
@@ -114,6 +126,11 @@ impl Alerts {
                     text("state"),
                     text("note")
                 );
+                self.say(format!("override {model}"), said, at, now);
+            }
+            "override_ended" => {
+                let how = if text_is(&fields, "early", "true") { "was taken back" } else { "is over" };
+                let said = format!("{model}: the override {how}, and its gate decides again");
                 self.say(format!("override {model}"), said, at, now);
             }
             "queue_paused" => {
@@ -201,11 +218,10 @@ impl Alerts {
             if let Some(thread) = self.subjects.get_mut(&subject)
                 && let Some(text) = thread.kept.take()
             {
-                let others = std::mem::take(&mut thread.count).saturating_sub(1);
+                let news = std::mem::take(&mut thread.count);
                 thread.told_at = now;
-                let text = if others == 0 { text } else { format!("{text} (the last of {} since)", others + 1) };
                 let since = thread.since;
-                self.send(subject, text, since, now);
+                self.send(subject, text, since, news, now);
             }
         }
         // Subjects that are quiet need not be remembered.
@@ -244,16 +260,26 @@ impl Alerts {
             return;
         }
         self.subjects.insert(subject.clone(), Subject { told_at: now, ..Subject::default() });
-        self.send(subject, text, since, now);
+        self.send(subject, text, since, 1, now);
     }
 
-    fn send(&mut self, subject: String, text: String, since: Timestamp, now: Timestamp) {
+    /// What was not taken yet of the same subject is not sent any more: it would come after what is newer.
+    fn send(&mut self, subject: String, text: String, since: Timestamp, mut news: u32, now: Timestamp) {
+        self.outbox.retain(|older| {
+            let is_another = older.subject != subject;
+            news = news.saturating_add(if is_another { 0 } else { older.news });
+            is_another
+        });
         self.number = self.number.saturating_add(1);
-        self.outbox.push_back(Alert { id: self.number, subject, text, since, at: now, next_at: now, tries: 0 });
+        self.outbox.push_back(Alert { id: self.number, subject, text, since, news, at: now, next_at: now, tries: 0 });
         while self.outbox.len() > MOST {
             self.outbox.pop_front();
         }
     }
+}
+
+fn text_is(fields: &Fields<'_>, name: &str, value: &str) -> bool {
+    fields.get(name).is_some_and(|found| found.get() == value)
 }
 
 /// Unless it is configured.
@@ -285,7 +311,7 @@ mod tests {
         let mut told = vec![];
         while let Some(alert) = alerts.due(at(seconds)) {
             alerts.sent(alert.id);
-            told.push(alert.text);
+            told.push(alert.said());
         }
         told
     }
@@ -337,6 +363,39 @@ mod tests {
         assert_eq!(alerts.due(at(seconds - 1)).unwrap().text, "m: ada has forced the gate open for 60 s: why");
         assert_eq!(alerts.due(at(86_400)).map(|alert| alert.id), Some(2));
         assert_eq!(alerts.due(at(2 * 86_400)), None);
+    }
+
+    #[test]
+    fn what_was_not_taken_is_not_told_after_what_is_newer_of_the_same() {
+        let mut alerts = Alerts { quiet: Duration::from_secs(1), ..Alerts::default() };
+        let forced =
+            r#"{"event":"gate_overridden","model":"m","state":"open","lasts_ms":60000,"author":"a","note":"n"}"#;
+        alerts.on_event(forced, at(0), at(0));
+        let first = alerts.due(at(0)).unwrap();
+        alerts.failed(first.id, at(0));
+        moves(&mut alerts, "open", 1);
+        let opened = alerts.due(at(1)).unwrap();
+        alerts.failed(opened.id, at(1));
+        alerts.on_event(r#"{"event":"override_ended","model":"m","early":true}"#, at(2), at(2));
+        let ended = "m: the override was taken back, and its gate decides again (the last of 2 since)";
+        let opened = "m does not answer: its gate is open (failures in a row); jobs wait, nothing is lost";
+        assert_eq!(told(&mut alerts, 10), [opened, ended]);
+        // That the first is taken after all, late, is nothing to the others.
+        alerts.sent(first.id);
+        assert_eq!(alerts.next(), None);
+    }
+
+    #[test]
+    fn an_override_is_told_of_once_and_its_end_by_its_time_or_early() {
+        for (early, how) in [("true", "was taken back"), ("false", "is over")] {
+            let mut alerts = Alerts::default();
+            for why in ["override_opened", "override_ended"] {
+                let line = format!(r#"{{"event":"gate_transition","model":"m","from":"x","to":"open","why":"{why}"}}"#);
+                alerts.on_event(&line, at(0), at(0));
+            }
+            alerts.on_event(&format!(r#"{{"event":"override_ended","model":"m","early":{early}}}"#), at(0), at(0));
+            assert_eq!(told(&mut alerts, 0), [format!("m: the override {how}, and its gate decides again")]);
+        }
     }
 
     #[test]

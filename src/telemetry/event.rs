@@ -280,6 +280,13 @@ pub enum Event<'a> {
         /// Why.
         note: &'a str,
     },
+    /// The operator's order for a gate is over.
+    OverrideEnded {
+        /// The model.
+        model: &'a str,
+        /// Whether it was taken back; otherwise its time was over.
+        early: bool,
+    },
     /// The operator paused the deliveries of a priority's jobs. It ends by itself, which nobody is told.
     QueuePaused {
         /// The priority.
@@ -390,6 +397,7 @@ events! {
     "account_refused" => AccountRefused { job, model, cause },
     "gate_transition" => GateTransition { job, model, from, to, why },
     "gate_overridden" => GateOverridden { model, state, lasts_ms, author, note },
+    "override_ended" => OverrideEnded { model, early },
     "queue_paused" => QueuePaused { priority, lasts_ms, author, note },
     "queue_resumed" => QueueResumed { priority, early_ms },
     "drain_started" => DrainStarted { lasts_ms, author, note },

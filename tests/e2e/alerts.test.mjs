@@ -143,10 +143,9 @@ describe("alerts", { concurrency: true }, () => {
     const body = { state: "open", until, note: "a drill" };
     const path = `/v1/gates/${MODEL}/override`;
     assert.equal((await spillway.request(path, { method: "PUT", as: "operator", body })).status, 200);
-    const ended = await eventually(async () => hook.got.find(({ first }) => /override ended/.test(first)), {
-      timeout: 15_000,
-    });
-    assert.match(ended.first, new RegExp(`^Spillway: ${MODEL}: the override's effect on the gate is closed`));
+    await hook.until(2);
+    assert.match(hook.got[1].first, new RegExp(`^Spillway: ${MODEL}: the override is over, and its gate decides again`));
+    assert.equal(hook.got.length, 2, "one message for the order, and one for its end");
   });
 
   test("that hang keep neither the gate nor a job waiting", async (t) => {

@@ -343,7 +343,7 @@ const isObject = (value) => typeof value === "object" && value !== null && !Arra
  * lists of jobs.
  */
 const ABOUT_NO_JOB = [
-  ({ event }) => ["message_discarded", "message_retried", "gate_overridden"].includes(event),
+  ({ event }) => ["message_discarded", "message_retried", "gate_overridden", "override_ended"].includes(event),
   ({ event }) => ["queue_paused", "queue_resumed", "drain_started", "drain_ended"].includes(event),
   ({ event, why }) => event === "gate_transition" && why.startsWith("override_"),
   ({ event, part }) =>

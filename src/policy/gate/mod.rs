@@ -28,7 +28,7 @@
 //! **An override** goes before all evidence, for a while. Forced open: nobody calls, not even a probe; calls on their way end
 //! as stragglers, and when it is over the breaker is Closed with a slow start, since nothing is known. Forced closed: neither
 //! breaker nor holds refuse, failures do not trip, the in-flight limit stays; what held everyone when it began is cleared. It
-//! is the Closed state in everything else, so overloads cost attempts again; but who meets a spend cap for the second time is
+//! is the Closed state in everything else, so overloads cost attempts again; but who meets a spend cap that is known is
 //! held by itself, for an order cannot pay the account. Evidence begins anew when it is over, a hold that the upstream asked
 //! for meanwhile is kept then.
 //!
@@ -201,7 +201,7 @@ impl Gate {
                 self.breaker.force(Side::Open, Why::OverrideOpened, now);
             }
             Side::Closed => {
-                self.holds = Holds::default();
+                self.holds.lift();
                 self.buckets.reset_outage();
                 self.breaker.force(Side::Closed, Why::OverrideClosed, now);
             }
