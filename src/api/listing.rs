@@ -252,7 +252,7 @@ impl Item {
 }
 
 /// A name that a caller made up, fit for a message.
-fn printable(name: &str) -> String {
+pub(super) fn printable(name: &str) -> String {
     name.chars().filter(|c| !c.is_control()).take(64).collect()
 }
 

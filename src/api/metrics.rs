@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use super::address::Address;
 use super::error::ApiError;
+use super::listing::printable;
 use crate::api::status::rfc3339;
 use crate::claude::request::Problem;
 use crate::json::{self, Fields, Map, Text};
+use crate::policy::switches::{Name, Switches};
 use crate::policy::time::Timestamp;
 use crate::policy::transition::State;
 use crate::telemetry::figures::{DWELL_MS, EXPOSURE_PPM, FALLBACK_PPM, Figures, Share, Verdict};
@@ -28,7 +30,16 @@ pub enum Format {
 /// # Errors
 /// 400 with what a parameter has to be.
 pub fn question(address: &Address<'_>, accept: Option<&str>) -> Result<(Format, Wanted), ApiError> {
-    let mut problems = Vec::new();
+    let (mut problems, mut seen) = (Vec::new(), Vec::new());
+    for (name, _) in address.parameters() {
+        let fault = match name {
+            _ if seen.contains(&name) => Some("appears twice"),
+            "format" | "minutes" => None,
+            _ => Some("is not a known parameter; there are format, minutes"),
+        };
+        seen.push(name);
+        problems.extend(fault.map(|fault| Problem::new(printable(name), fault)));
+    }
     let format = match address.parameter("format") {
         Some("json") => Format::Json,
         Some("prometheus") => Format::Prometheus,
@@ -86,9 +97,19 @@ pub fn json(readings: &Readings) -> String {
     json::write(&report)
 }
 
-/// Adds what is not counted but is so at this moment: jobs that are not over, the age of the oldest, and how each gate stands. A gate
+/// Adds what is not counted but is so at this moment: jobs that are not over, the age of the oldest, what the operator
+/// has ordered, and how each gate stands. A gate
 /// that does not answer has no series, nor has an age that nobody knows: 0 would be an alarm that is silent when it should ring.
-pub fn add_gauges(readings: &mut Readings, gates: &Map<String, Text>, longest_wait: Option<Duration>) {
+pub fn add_gauges(
+    readings: &mut Readings,
+    gates: &Map<String, Text>,
+    switches: &Switches,
+    longest_wait: Option<Duration>,
+) {
+    for name in Name::ALL {
+        let is_in_force = switches.order(name, readings.at).is_some();
+        readings.totals.set(Metric::SwitchInForce, &[name.label()], u64::from(is_in_force));
+    }
     for (priority, jobs) in unfinished(&readings.totals).iter() {
         readings.totals.set(Metric::JobsUnfinished, &[priority], *jobs);
     }
@@ -396,6 +417,8 @@ const HOUR_MS: u64 = 3_600_000;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::policy::priority::Priority;
+    use crate::policy::switches::Order;
     use crate::telemetry::readings;
 
     /// The hours that are told at hour 1,000,000 of these, as hours before that with their calls and failures.
@@ -441,7 +464,17 @@ mod tests {
         let mut readings = Readings::default();
         readings.totals.set(Metric::JobsSubmitted, &["tagging", "low"], 5);
         readings.totals.set(Metric::JobsFinished, &["tagging", "low", "done"], 2);
-        add_gauges(&mut readings, &gates.into_iter().collect(), Some(Duration::from_millis(61_900)));
+        let mut switches = Switches::default();
+        let order = Order {
+            since: readings.at,
+            until: readings.at + Duration::from_secs(1),
+            note: "n".into(),
+            author: "a".into(),
+        };
+        let low = Name::Pause(Priority::Low);
+        let set = switches.set(low, Some(order), readings.at);
+        switches.learn(low, Some(set), readings.at);
+        add_gauges(&mut readings, &gates.into_iter().collect(), &switches, Some(Duration::from_millis(61_900)));
         let text = readings.totals.exposition();
         for line in [
             "# TYPE spillway_gate_state gauge",
@@ -453,12 +486,14 @@ mod tests {
             r#"spillway_jobs_unfinished{priority="low"} 3"#,
             r#"spillway_jobs_unfinished{priority="high"} 0"#,
             "spillway_oldest_job_age_seconds 61",
+            r#"spillway_switch_in_force{switch="low"} 1"#,
+            r#"spillway_switch_in_force{switch="drain"} 0"#,
         ] {
             assert!(text.lines().any(|it| it == line), "{line} is not in\n{text}");
         }
         assert!(!text.contains(r#"model="b""#), "{text}");
         let mut unheard = Readings::default();
-        add_gauges(&mut unheard, &Map::default(), None);
+        add_gauges(&mut unheard, &Map::default(), &Switches::default(), None);
         let text = unheard.totals.exposition();
         assert!(!text.contains("\nspillway_oldest_job_age_seconds"), "nobody has said: {text}");
     }

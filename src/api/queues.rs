@@ -79,6 +79,7 @@ pub fn document(switches: &Switches, unfinished: Option<&json::Map<String, u64>>
         queues: Queues { high: of(Priority::High), medium: of(Priority::Medium), low: of(Priority::Low) },
         drain: switches.drain(now).map(|order| OrderView::of(order, now)),
         unfinished: unfinished.map(|jobs| jobs.iter().map(|(_, jobs)| *jobs).sum()),
+        versions: Name::ALL.into_iter().map(|name| (name.label().to_owned(), switches.version(name))).collect(),
         takes_effect_within_seconds: TAKES_EFFECT_WITHIN.as_secs(),
     })
 }
@@ -87,10 +88,12 @@ struct Document<'a> {
     queues: Queues<'a>,
     drain: Option<OrderView<'a>>,
     unfinished: Option<u64>,
+    /// Of two documents that of the greater number is the later one, for each switch: who asks twice may be told by two places.
+    versions: json::Map<String, u64>,
     takes_effect_within_seconds: u64,
 }
 
-json::output!(Document<'_> { queues, drain, unfinished, takes_effect_within_seconds });
+json::output!(Document<'_> { queues, drain, unfinished, versions, takes_effect_within_seconds });
 
 struct Queues<'a> {
     high: Queue<'a>,

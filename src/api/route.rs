@@ -119,7 +119,9 @@ impl Route {
             | Self::Redrive(_)
             | Self::RedriveMany => "POST",
             Self::Job(_) => "GET, DELETE",
-            Self::Events(_) | Self::Gates | Self::Queues | Self::Metrics | Self::Health => "GET",
+            Self::Events(_) | Self::Gates | Self::Queues | Self::Metrics => "GET",
+            // Monitors ask by HEAD.
+            Self::Health => "GET, HEAD",
             Self::Override(_) | Self::Pause(_) | Self::Drain => "PUT, DELETE",
         }
     }

@@ -3,12 +3,12 @@
 use std::cell::RefCell;
 use std::time::Duration;
 
-use futures_util::future::{LocalBoxFuture, join};
+use futures_util::future::{LocalBoxFuture, join3};
 use worker::{Env, Request};
 
 use super::http::{Answer, json, respond, unavailable};
 use super::stubs::{GateStub, MeterStub};
-use super::{clock, listing, log, meter, results, together};
+use super::{clock, listing, log, meter, results, switches, together};
 use crate::api::address::Address;
 use crate::api::auth::Caller;
 use crate::api::metrics::{self, Format};
@@ -32,9 +32,10 @@ pub(super) async fn metrics(
     let (body, content_type) = match format {
         Format::Json => (metrics::json(&readings), "application/json"),
         Format::Prometheus => {
-            let (gates, oldest) = join(all_gates(config, env), listing::oldest(env)).await;
+            let (gates, oldest, switches) =
+                join3(all_gates(config, env), listing::oldest(env), switches::asked(env)).await;
             let longest_wait = oldest.map(|at| at.map_or(Duration::ZERO, |at| clock::now().since(at)));
-            metrics::add_gauges(&mut readings, &gates, longest_wait.ok());
+            metrics::add_gauges(&mut readings, &gates, &switches, longest_wait.ok());
             (readings.totals.exposition(), "text/plain; version=0.0.4; charset=utf-8")
         }
     };

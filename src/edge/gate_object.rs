@@ -29,13 +29,22 @@ pub struct GateObject {
     env: Env,
     gate: RefCell<Option<Gate>>,
     refusals: RefCell<Refusals>,
+    /// Whether nobody has wanted anything of it yet but to look at it: then it is not kept, and not listed.
+    is_unused: Cell<bool>,
     /// How often in a row the alarm has not got done what it is for.
     troubles: Cell<u32>,
 }
 
 impl DurableObject for GateObject {
     fn new(state: State, env: Env) -> Self {
-        Self { state, env, gate: RefCell::default(), refusals: RefCell::default(), troubles: Cell::default() }
+        Self {
+            state,
+            env,
+            gate: RefCell::default(),
+            refusals: RefCell::default(),
+            is_unused: Cell::default(),
+            troubles: Cell::default(),
+        }
     }
 
     async fn fetch(&self, request: Request) -> Result<Response> {
@@ -84,6 +93,10 @@ impl GateObject {
         let (now, mut rng) = (clock::now(), entropy::rng());
         let mut kept = self.gate.borrow_mut();
         let gate = self.loaded(&mut kept, name)?;
+        let is_looked_at = matches!(question, GateQuestion::Status | GateQuestion::View { .. } | GateQuestion::Release);
+        if !is_looked_at && self.is_unused.replace(false) {
+            self.introduce(name.to_owned());
+        }
         let (before, order_before) = (gate.last_move(), gate.order_left(now));
         let early = matches!(question, GateQuestion::Release) && order_before.is_some_and(|left| !left.is_zero());
         let mut is_noted = false;
@@ -127,7 +140,9 @@ impl GateObject {
         // Any question may have moved it: a permit that is the probe's does, and so does the first one after an override.
         let has_moved = self.note_moves(gate, before, name, asker)?;
         let has_ended = self.note_end(gate, order_before, early, name, now)?;
-        self.save(gate)?;
+        if !self.is_unused.get() {
+            self.save(gate)?;
+        }
         Ok((answer, has_moved || has_ended || is_noted))
     }
 
@@ -253,7 +268,7 @@ impl GateObject {
                 let first = number(clock::now().as_millis());
                 sql.exec("INSERT INTO noted (number, at, line) VALUES (?, 0, '')", vec![first.clone()])?;
                 sql.exec("DELETE FROM noted WHERE number = ?", vec![first])?;
-                self.introduce(name.to_owned());
+                self.is_unused.set(true);
                 Ok(Gate::default())
             }
         }

@@ -51,8 +51,9 @@ async fn route(request: Request, env: &Env, context: &Rc<Context>, request_id: &
         return Err(ApiError::new(ErrorKind::NotFound, message));
     };
     let loaded = settings::load(env);
-    if route == Route::Health && request.method() == Method::Get {
-        return health(loaded.as_deref().map_err(|faults| faults.as_slice()));
+    if route == Route::Health && route.allows(request.method().as_ref()) {
+        let response = health(loaded.as_deref().map_err(|faults| faults.as_slice()))?;
+        return if request.method() == Method::Head { head_of(&response) } else { Ok(response) };
     }
     let config = loaded.map_err(|faults| misconfigured(&faults))?;
     let method = request.method();
@@ -283,6 +284,11 @@ async fn cancel(id: &JobId, question: &Question, caller: &Caller, messages: &Mes
             Err(ApiError::unavailable("the job is erased, but a copy for readers is not yet; try again", 2))
         }
     }
+}
+
+fn head_of(response: &Response) -> Answer {
+    let head = Response::empty().map_err(|error| ApiError::unavailable(error.to_string(), 1))?;
+    Ok(head.with_status(response.status_code()).with_headers(response.headers().clone()))
 }
 
 fn health(loaded: std::result::Result<&Config, &[Fault]>) -> Answer {

@@ -69,6 +69,15 @@ impl Name {
     pub const ALL: [Self; 4] =
         [Self::Pause(Priority::High), Self::Pause(Priority::Medium), Self::Pause(Priority::Low), Self::Drain];
 
+    /// What figures call it.
+    #[must_use]
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Pause(priority) => priority.name(),
+            Self::Drain => "drain",
+        }
+    }
+
     /// Where it is stored.
     #[must_use]
     pub const fn key(self) -> &'static str {
@@ -125,6 +134,12 @@ impl Switches {
     #[must_use]
     pub fn order(&self, name: Name, now: Timestamp) -> Option<&Order> {
         self.switch(name)?.order.as_ref().filter(|order| !order.left(now).is_zero())
+    }
+
+    /// The number of what `name` was set to last; 0 if it never was.
+    #[must_use]
+    pub fn version(&self, name: Name) -> u64 {
+        self.switch(name).map_or(0, Switch::number)
     }
 
     /// Whether the store was asked so recently that it need not be asked again. Who has never been told anything waits for the

@@ -68,6 +68,8 @@ pub enum Metric {
     GateInFlight,
     /// How many may be.
     GateInFlightLimit,
+    /// Whether a queue is paused, or nothing new taken.
+    SwitchInForce,
 }
 
 /// How a metric adds up.
@@ -102,7 +104,7 @@ pub const BOUNDS: [u64; 16] = [
 
 impl Metric {
     /// All of them.
-    pub const ALL: [Self; 28] = [
+    pub const ALL: [Self; 29] = [
         Self::JobsSubmitted,
         Self::JobsFinished,
         Self::JobsFirstTry,
@@ -131,6 +133,7 @@ impl Metric {
         Self::GateHeld,
         Self::GateInFlight,
         Self::GateInFlightLimit,
+        Self::SwitchInForce,
     ];
 
     /// What is known of it.
@@ -281,6 +284,12 @@ impl Metric {
                 Gauge,
                 &["model"],
                 "How many may be: it falls with each overload and rises with answers.",
+            ),
+            Self::SwitchInForce => (
+                "spillway_switch_in_force",
+                Gauge,
+                &["switch"],
+                "1 while the queue is paused by the operator, or nothing new taken (drain).",
             ),
         };
         Facts { name, help, shape, labels }

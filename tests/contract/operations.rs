@@ -82,6 +82,7 @@ fn the_document_has_every_queue_and_what_holds_it() {
         },
         "drain": null,
         "unfinished": 7,
+        "versions": {"high": 0, "medium": 0, "low": 1_700_000_000_000_u64, "drain": 0},
         "takes_effect_within_seconds": 60,
     });
     assert_eq!(document, expected);
