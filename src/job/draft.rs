@@ -5,7 +5,8 @@
 //! discarded before their eyes and another one begun, or the job ends with what there is. Whether it was seen, the Job
 //! object alone knows, and it is kept in the record: the object may be gone by the time that it matters.
 
-use super::record::{Record, Renewal, Token};
+use super::claim::{Renewal, Token};
+use super::record::Record;
 use super::schedule::Timing;
 use super::spec::WhenInterrupted;
 use super::state::{FailReason, State};

@@ -2,6 +2,7 @@
 //! edge ring stores what these functions return and does the effects they name.
 
 pub mod broken;
+pub mod claim;
 pub mod draft;
 pub mod envelope;
 pub mod history;
@@ -16,12 +17,13 @@ pub mod spec;
 pub mod state;
 
 pub use broken::{Broken, Kept};
+pub use claim::{Begun, Claim, Claimed, Renewal, Token};
 pub use draft::{Discarded, Interruption};
 pub use envelope::Envelope;
 pub use id::JobId;
 pub use listing::{Row, Standing};
 pub use notice::{News, Notice, Progress, Reception, Told};
-pub use record::{Begun, Claim, Claimed, DeferralAnswer, Record, Renewal, Settled, Token};
+pub use record::{DeferralAnswer, Record, Settled};
 pub use redrive::{Redrive, Which};
 pub use schedule::{Effect, Timing};
 pub use settlement::{Ending, Hold, Settlement, Then};
