@@ -197,7 +197,7 @@ fn a_wrong_arrow_is_found_however_it_is_written() {
         ("src/api/status.rs", "let wait = fastrand::u64(0..9);", "belong to the edge"),
         ("src/delivery.rs", "let rng = fastrand::Rng::new();", "belong to the edge"),
         ("src/delivery.rs", "use std::collections::HashMap;", "belong to the edge"),
-        ("src/config.rs", "let key = std::env::var(name);", "belong to the edge"),
+        ("src/config/mod.rs", "let key = std::env::var(name);", "belong to the edge"),
     ] {
         let found = find(file, text);
         assert!(found.len() == 1 && found.concat().contains(complaint), "{text}: {found:?}");
@@ -215,7 +215,7 @@ fn a_right_arrow_is_not() {
         ("src/policy/retry_after.rs", "httpdate::parse_http_date(text); std::time::UNIX_EPOCH;"),
         ("src/policy/gate.rs", "let rng = fastrand::Rng::with_seed(7);"),
         ("src/policy/gate.rs", "mod tests { use serde_json::Value; use std::time::Instant; }"),
-        ("src/config.rs", "use crate::api::auth::Keys;"),
+        ("src/config/mod.rs", "use crate::api::auth::Keys;"),
         ("src/submission/form.rs", "use crate::config::Config; use crate::claude::request::MessagesRequest;"),
         ("src/edge/clock.rs", "use worker::Date; use crate::delivery::Step;"),
         ("src/claude/request/shape.rs", "use super::super::raw;"),

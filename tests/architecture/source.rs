@@ -259,7 +259,7 @@ mod tests {
     fn a_file_is_its_module() {
         for (file, module) in [
             ("src/lib.rs", "crate"),
-            ("src/config.rs", "crate::config"),
+            ("src/call.rs", "crate::call"),
             ("src/policy/mod.rs", "crate::policy"),
             ("src/claude/request/shape.rs", "crate::claude::request::shape"),
         ] {

@@ -1,54 +1,22 @@
-//! The deployment's settings, parsed once into types that cannot be wrong.
+//! `POLICY`: one JSON object, over the defaults.
 //!
-//! Vars and secrets come by name; `POLICY` is one JSON object whose every value may be left out. An unknown key or an
-//! impossible value is never ignored: the Worker answers 503 naming the key until it is mended, and keeps its deliveries.
-//! A setting that is silently without effect is found in the middle of an outage, and then it is too late.
+//! Its values are read one by one and checked one by one, and every fault is told at once: whoever mends a deployment in the
+//! middle of an outage has no time to be told of one mistake after the other. Nothing is brought into its range silently.
 
-use std::fmt;
 use std::time::Duration;
 
-use crate::api::auth::Keys;
-use crate::api::webhook::Secrets;
+use super::fault::Fault;
+use super::sections::{
+    AlertSettings, CallSettings, DeferralSettings, EventSettings, HourSettings, SyncSettings, WebhookSettings,
+};
+use super::{MAX_DEADLINE_SECONDS, MIN_DEADLINE_SECONDS, is_model};
 use crate::job::Timing;
 use crate::job::notice::Patience;
 use crate::json::{self, Map};
-use crate::policy::backoff::Jitter;
-use crate::policy::demands::Demands;
-use crate::policy::fit;
-use crate::policy::hours::Windows;
-use crate::policy::kinds::{Kind, Kinds};
+use crate::policy::kinds::Kind;
 use crate::policy::models::Models;
-use crate::policy::settings::{
-    Backoff, BackoffSettings, BreakerSettings, DegradedSettings, GateSettings, PaceSettings,
-};
+use crate::policy::settings::{BackoffSettings, BreakerSettings, DegradedSettings, GateSettings, PaceSettings};
 use crate::policy::wording::{LONG_WAIT, Messages};
-
-/// Everything a deployment is told.
-#[derive(Clone, Debug)]
-pub struct Config {
-    /// `ANTHROPIC_BASE_URL`, without a slash at the end.
-    pub base_url: String,
-    /// `ANTHROPIC_API_KEY`; none for a gateway that adds its own.
-    pub api_key: Option<String>,
-    /// `PRIMARY_MODEL`: what a request that names no model is sent to.
-    pub primary_model: String,
-    /// `FALLBACK_MODEL`: the smaller model.
-    pub fallback_model: String,
-    /// `CLIENT_KEYS` and `ADMIN_KEY`.
-    pub keys: Keys,
-    /// `SIGNING_SECRET`: idempotency keys and read tokens need it.
-    pub signing_secret: Option<String>,
-    /// `SLACK_WEBHOOK_URL`: who is told of what the operator should know.
-    pub alerts_url: Option<String>,
-    /// `WEBHOOK_SECRET`: webhooks are signed with it.
-    pub webhook_secrets: Secrets,
-    /// `POLICY`.
-    pub policy: Policy,
-    /// The kind table, with the deployment's own rows.
-    pub kinds: Kinds,
-    /// What models can do, with the deployment's own rows.
-    pub models: Models,
-}
 
 /// The absorption policy's settings. Durations are integers with the unit in the name.
 #[derive(Clone, Debug)]
@@ -127,103 +95,6 @@ json::object!(only default Policy {
     messages,
 });
 
-/// The limits of one call.
-#[derive(Clone, Copy, Debug)]
-pub struct CallSettings {
-    /// The whole call. 1–780 s, default 480: a delivery has 840 s and starts no call with under 60 s left.
-    pub total_seconds: u64,
-    /// Until the response headers. 1–780 s, default 60.
-    pub headers_seconds: u64,
-    /// Silence in the stream. 1–780 s, default 60.
-    pub idle_seconds: u64,
-}
-
-json::object!(only default CallSettings { total_seconds, headers_seconds, idle_seconds });
-
-/// Peak and off-peak hours, UTC: windows of whole hours such as `13-16`, `22-04` (over midnight) or `06-12,20-22`; `0-24` is
-/// always, an empty text never.
-#[derive(Clone, Copy, Debug)]
-pub struct HourSettings {
-    /// When one overload is enough to leave the primary (A11). Default `13-16` (A1: 78 % of their 529s).
-    pub peak_utc: Windows,
-    /// When what can wait is done (B9). Default `06-12`.
-    pub off_peak_utc: Windows,
-}
-
-json::object!(only default HourSettings { peak_utc, off_peak_utc });
-
-/// Deferral of exhausted jobs.
-#[derive(Clone, Copy, Debug)]
-pub struct DeferralSettings {
-    /// How long the offer waits for an answer. 1–86,400 s, default 900.
-    pub answer_seconds: u64,
-    /// A deferral is at least this long. 0–86,400 s, default 14,400.
-    pub at_least_seconds: u64,
-}
-
-json::object!(only default DeferralSettings { answer_seconds, at_least_seconds });
-
-/// The synchronous path.
-#[derive(Clone, Copy, Debug)]
-pub struct SyncSettings {
-    /// The caller's patience if it does not say. 0–600 s, default 10.
-    pub max_wait_seconds: u64,
-}
-
-json::object!(only default SyncSettings { max_wait_seconds });
-
-/// Live events.
-#[derive(Clone, Copy, Debug)]
-pub struct EventSettings {
-    /// How long a stream may be silent before it shows that it lives. 1–30 s (clients take more for a dead line), default 15.
-    pub heartbeat_seconds: u64,
-    /// How long it lives; its reader goes on with another one. 1–3,600 s, default 300.
-    pub life_seconds: u64,
-}
-
-json::object!(only default EventSettings { heartbeat_seconds, life_seconds });
-
-/// What the operator is told of.
-#[derive(Clone, Copy, Debug)]
-pub struct AlertSettings {
-    /// After a message about a subject (a gate, an objective …) there is no other for so long. 1–86,400 s, default 600.
-    pub quiet_seconds: u64,
-}
-
-json::object!(only default AlertSettings { quiet_seconds });
-
-impl Default for AlertSettings {
-    fn default() -> Self {
-        Self { quiet_seconds: 600 }
-    }
-}
-
-/// Webhooks to the app.
-#[derive(Clone, Copy, Debug)]
-pub struct WebhookSettings {
-    /// How long a receiver may take to answer. 1–60 s (the object's time costs), default 15.
-    pub timeout_seconds: u64,
-    /// How long an event is tried for. 1–604,800 s, default 86,400; no longer than the job is kept.
-    pub give_up_seconds: u64,
-    /// The waits between tries. Default: base 5 s, cap 2 h, equal jitter: about 25 tries in a day.
-    pub backoff: Backoff,
-}
-
-json::object!(only default WebhookSettings { timeout_seconds, give_up_seconds, backoff });
-
-impl Default for WebhookSettings {
-    fn default() -> Self {
-        let backoff = Backoff { base_ms: 5_000, cap_ms: 7_200_000, jitter: Jitter::Equal };
-        Self { timeout_seconds: 15, give_up_seconds: 86_400, backoff }
-    }
-}
-
-impl Default for EventSettings {
-    fn default() -> Self {
-        Self { heartbeat_seconds: 15, life_seconds: 300 }
-    }
-}
-
 impl Default for Policy {
     fn default() -> Self {
         Self {
@@ -251,158 +122,6 @@ impl Default for Policy {
             models: Models::default(),
             messages: Messages::default(),
         }
-    }
-}
-
-impl Default for CallSettings {
-    fn default() -> Self {
-        Self { total_seconds: 480, headers_seconds: 60, idle_seconds: 60 }
-    }
-}
-
-impl Default for HourSettings {
-    fn default() -> Self {
-        Self { peak_utc: Windows::between(13, 16), off_peak_utc: Windows::between(6, 12) }
-    }
-}
-
-impl Default for DeferralSettings {
-    fn default() -> Self {
-        Self { answer_seconds: 900, at_least_seconds: 14_400 }
-    }
-}
-
-impl Default for SyncSettings {
-    fn default() -> Self {
-        Self { max_wait_seconds: 10 }
-    }
-}
-
-/// What is wrong with a setting.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fault {
-    /// The var or secret, with the path inside `POLICY`.
-    pub key: String,
-    /// What is wrong, and what is allowed.
-    pub message: String,
-}
-
-json::output!(Fault { key, message });
-
-impl Fault {
-    /// A fault of `key`.
-    pub fn new(key: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { key: key.into(), message: message.into() }
-    }
-}
-
-impl From<json::Fault> for Fault {
-    fn from(json::Fault { place, message }: json::Fault) -> Self {
-        let dot = if place.is_empty() { "" } else { "." };
-        Self { key: format!("POLICY{dot}{place}"), message }
-    }
-}
-
-impl fmt::Display for Fault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.key, self.message)
-    }
-}
-
-impl Config {
-    /// The model that may answer in place of a kind's own.
-    #[must_use]
-    pub fn fallback_of<'a>(&'a self, kind: &'a Kind) -> &'a str {
-        kind.fallback_model.as_deref().unwrap_or(&self.fallback_model)
-    }
-
-    /// That model, if a request to `model` with these demands fits it.
-    #[must_use]
-    pub fn fallback_for<'a>(&'a self, kind: &'a Kind, model: &str, demands: &Demands) -> Option<&'a str> {
-        let fallback = self.fallback_of(kind);
-        (fallback != model && fit::fits(demands, self.models.get(fallback)).is_ok()).then_some(fallback)
-    }
-
-    /// Reads the deployment's vars and secrets through `read`.
-    ///
-    /// # Errors
-    /// Every fault at once, each with its key.
-    pub fn parse(read: impl Fn(&str) -> Option<String>) -> Result<Self, Vec<Fault>> {
-        let text = |key: &str| read(key).map(|value| value.trim().to_owned()).filter(|value| !value.is_empty());
-        let mut faults = Vec::new();
-        let base_url = text("ANTHROPIC_BASE_URL").unwrap_or_else(|| DEFAULT_BASE_URL.into());
-        if !is_http_url(&base_url) {
-            let message = "must be an http:// or https:// address, with nothing of `?`, `#` and `@` in it";
-            faults.push(Fault::new("ANTHROPIC_BASE_URL", message));
-        }
-        let api_key = text("ANTHROPIC_API_KEY");
-        if api_key.as_ref().is_some_and(|key| !key.bytes().all(|byte| byte.is_ascii_graphic())) {
-            faults.push(Fault::new("ANTHROPIC_API_KEY", "must be one word of printable ASCII characters"));
-        }
-        let model = |key: &str, default: &str, faults: &mut Vec<Fault>| {
-            let model = text(key).unwrap_or_else(|| default.into());
-            if !is_model(&model) {
-                faults.push(Fault::new(key, "must be a model id"));
-            }
-            model
-        };
-        let primary_model = model("PRIMARY_MODEL", DEFAULT_PRIMARY, &mut faults);
-        let fallback_model = model("FALLBACK_MODEL", DEFAULT_FALLBACK, &mut faults);
-        let keys = Keys::parse(text("CLIENT_KEYS").as_deref(), text("ADMIN_KEY").as_deref()).unwrap_or_else(|wrong| {
-            faults.push(Fault::new("CLIENT_KEYS", wrong));
-            Keys::default()
-        });
-        let alerts_url = text("SLACK_WEBHOOK_URL");
-        if alerts_url.as_deref().is_some_and(|url| !url.starts_with("https://") && !url.starts_with("http://")) {
-            faults.push(Fault::new("SLACK_WEBHOOK_URL", "must be an address that begins with https://"));
-        }
-        let secrets = text("WEBHOOK_SECRET").unwrap_or_default();
-        let webhook_secrets = Secrets::parse(&secrets).unwrap_or_else(|wrong| {
-            faults.push(Fault::new("WEBHOOK_SECRET", wrong));
-            Secrets::default()
-        });
-        let policy = Policy::parse(text("POLICY").as_deref().unwrap_or("{}")).unwrap_or_else(|mut wrong| {
-            faults.append(&mut wrong);
-            Policy::default()
-        });
-        if !faults.is_empty() {
-            return Err(faults);
-        }
-        let (kinds, models) = (Kinds::extended(&policy.kinds), policy.models.clone());
-        Ok(Self {
-            base_url: base_url.trim_end_matches('/').to_owned(),
-            api_key,
-            primary_model,
-            fallback_model,
-            keys,
-            signing_secret: text("SIGNING_SECRET"),
-            alerts_url,
-            webhook_secrets,
-            policy,
-            kinds,
-            models,
-        })
-    }
-
-    /// What is missing for the deployment to be of use, for `/healthz`.
-    #[must_use]
-    pub fn warnings(&self) -> Vec<Fault> {
-        let missing = [
-            (!self.keys.has_clients(), "CLIENT_KEYS", "is not set: nobody can submit a job"),
-            (!self.keys.has_operator(), "ADMIN_KEY", "is not set: the operator's routes are closed"),
-            (
-                self.signing_secret.is_none(),
-                "SIGNING_SECRET",
-                "is not set: idempotency keys are refused, and there are no read tokens",
-            ),
-            (self.api_key.is_none(), "ANTHROPIC_API_KEY", "is not set: calls are sent without a key"),
-            (
-                ["/v1", "/v1/messages"].iter().any(|end| self.base_url.ends_with(end)),
-                "ANTHROPIC_BASE_URL",
-                "ends in a path that is added to it: calls go to it with /v1/messages behind",
-            ),
-        ];
-        missing.into_iter().filter(|(is_missing, ..)| *is_missing).map(|(_, key, what)| Fault::new(key, what)).collect()
     }
 }
 
@@ -517,35 +236,15 @@ impl Policy {
     }
 }
 
-/// Whether it can be a model's id, as `claude::request` has it for a request's.
-fn is_model(text: &str) -> bool {
-    (1..=200).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic())
-}
-
 /// A kind's name becomes part of logs and metrics.
 const MAX_KIND_CHARS: usize = 64;
 
-fn is_http_url(text: &str) -> bool {
-    let rest = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
-    rest.is_some_and(|rest| {
-        let is_plain = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'?' | b'#' | b'@');
-        !rest.is_empty() && !rest.starts_with('/') && text.bytes().all(is_plain)
-    })
-}
-
-/// The shortest deadline a job may have.
-pub const MIN_DEADLINE_SECONDS: u64 = 30;
-/// The longest deadline a job may have: seven days.
-pub const MAX_DEADLINE_SECONDS: u64 = 604_800;
-
 const MAX_CALL_SECONDS: u64 = 780;
-const DEFAULT_BASE_URL: &str = "https://api.anthropic.com";
-const DEFAULT_PRIMARY: &str = "claude-sonnet-5-5";
-const DEFAULT_FALLBACK: &str = "claude-haiku-5-5";
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::policy::hours::Windows;
     use crate::policy::kinds::WhenExhausted;
 
     fn faults(json: &str) -> Vec<String> {
@@ -621,26 +320,6 @@ mod tests {
             let found = faults(json).join("\n");
             assert!(found.starts_with(key) && found.contains(says), "{json}: {found}");
         }
-    }
-
-    #[test]
-    fn vars_are_checked_too_and_keys_never_shown() {
-        let vars = |key: &str| match key {
-            "ANTHROPIC_BASE_URL" => Some("ftp://x".to_owned()),
-            "CLIENT_KEYS" => Some("app:secret,hidden".to_owned()),
-            _ => None,
-        };
-        let found: Vec<String> = Config::parse(vars).unwrap_err().iter().map(Fault::to_string).collect();
-        assert_eq!(found.len(), 2, "{found:?}");
-        assert!(!found.join(" ").contains("hidden"));
-    }
-
-    #[test]
-    fn a_deployment_with_nothing_set_works_and_says_what_is_missing() {
-        let config = Config::parse(|_| None).unwrap();
-        assert_eq!(config.base_url, "https://api.anthropic.com");
-        let missing: Vec<String> = config.warnings().into_iter().map(|fault| fault.key).collect();
-        assert_eq!(missing, ["CLIENT_KEYS", "ADMIN_KEY", "SIGNING_SECRET", "ANTHROPIC_API_KEY"]);
     }
 
     #[test]
