@@ -9,7 +9,9 @@ use serde::de::{Deserialize, Deserializer, Error as _};
 use serde_json::value::RawValue;
 
 use super::map::Map;
-use super::text::{Fields, Json, Malformed, Text, decimal, for_each_element, for_each_member};
+use super::scalar::decimal;
+use super::scan::Malformed;
+use super::text::{Fields, Json, Text, for_each_element, for_each_member};
 
 /// A type that can be read from JSON.
 pub trait FromJson: Sized {

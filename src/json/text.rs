@@ -1,30 +1,15 @@
-//! JSON as text: where its values are, and whether its syntax is right.
+//! JSON as text: values, and the members and elements in them, borrowed from the text that they stand in.
 //!
-//! A value is skipped over in one pass, without recursion and without a copy, however deep and however large it is; numbers
-//! are never re-formatted.
+//! A value that is not ours to understand is handed on as it came: numbers are never re-formatted.
 
 use std::borrow::Cow;
-use std::fmt;
+
+use super::scalar::unquote;
+use super::scan::{Malformed, Scanner};
 
 /// The text of one JSON value, whose syntax is right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Json<'a>(&'a str);
-
-/// Not JSON: what is wrong, and where.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Malformed {
-    what: &'static str,
-    line: usize,
-    column: usize,
-}
-
-impl fmt::Display for Malformed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} at line {} column {}", self.what, self.line, self.column)
-    }
-}
-
-impl std::error::Error for Malformed {}
 
 impl<'a> Json<'a> {
     /// The one value that `text` is.
@@ -32,10 +17,15 @@ impl<'a> Json<'a> {
     /// # Errors
     /// If it is anything else.
     pub fn parse(text: &'a str) -> Result<Self, Malformed> {
-        let mut scanner = Scanner { text, at: 0 };
+        let mut scanner = Scanner::new(text);
         let value = scanner.value()?;
         scanner.end()?;
         Ok(value)
+    }
+
+    /// A value whose syntax has been checked.
+    pub(super) const fn checked(text: &'a str) -> Self {
+        Self(text)
     }
 
     /// The text.
@@ -119,7 +109,7 @@ pub fn for_each_member<'a>(
     text: &'a str,
     each: &mut dyn FnMut(Cow<'a, str>, Json<'a>) -> Result<(), &'static str>,
 ) -> Result<(), Malformed> {
-    let mut scanner = Scanner { text, at: 0 };
+    let mut scanner = Scanner::new(text);
     scanner.expect(b'{', "expected an object")?;
     if !scanner.take(b'}') {
         loop {
@@ -141,7 +131,7 @@ pub fn for_each_of_members<'a>(
     members: &'a str,
     each: &mut dyn FnMut(Cow<'a, str>, Json<'a>) -> Result<(), &'static str>,
 ) -> Result<(), Malformed> {
-    let mut scanner = Scanner { text: members, at: 0 };
+    let mut scanner = Scanner::new(members);
     loop {
         scanner.member(each)?;
         if scanner.next().is_none() {
@@ -156,7 +146,7 @@ pub fn for_each_of_members<'a>(
 /// # Errors
 /// If `text` is anything else.
 pub fn for_each_element<'a>(text: &'a str, each: &mut dyn FnMut(Json<'a>)) -> Result<(), Malformed> {
-    let mut scanner = Scanner { text, at: 0 };
+    let mut scanner = Scanner::new(text);
     scanner.expect(b'[', "expected an array")?;
     if !scanner.take(b']') {
         loop {
@@ -170,278 +160,6 @@ pub fn for_each_element<'a>(text: &'a str, each: &mut dyn FnMut(Json<'a>)) -> Re
     scanner.end()
 }
 
-/// `text` as a JSON string.
-#[must_use]
-pub fn quote(text: &str) -> String {
-    let mut quoted = String::with_capacity(text.len() + 2);
-    quoted.push('"');
-    for c in text.chars() {
-        match c {
-            '"' => quoted.push_str("\\\""),
-            '\\' => quoted.push_str("\\\\"),
-            '\n' => quoted.push_str("\\n"),
-            '\r' => quoted.push_str("\\r"),
-            '\t' => quoted.push_str("\\t"),
-            '\u{8}' => quoted.push_str("\\b"),
-            '\u{c}' => quoted.push_str("\\f"),
-            '\0'..='\x1f' => quoted.push_str(&format!("\\u{:04x}", u32::from(c))),
-            _ => quoted.push(c),
-        }
-    }
-    quoted.push('"');
-    quoted
-}
-
-/// The number that `text` is, without an exponent; exact up to fifteen digits. The standard parser is exact for all, by
-/// tables that would be a tenth of the Worker.
-#[must_use]
-pub fn decimal(text: &str) -> Option<f64> {
-    let (sign, digits) = text.strip_prefix('-').map_or((1.0, text), |digits| (-1.0, digits));
-    let (whole, fraction) = digits.split_once('.').unwrap_or((digits, "0"));
-    if whole.is_empty() || fraction.is_empty() {
-        return None;
-    }
-    let (mut value, mut unit) = (0.0, 1.0);
-    for byte in whole.bytes() {
-        value = value * 10.0 + digit(byte)?;
-    }
-    for byte in fraction.bytes() {
-        (value, unit) = (value * 10.0 + digit(byte)?, unit * 10.0);
-    }
-    Some(sign * value / unit)
-}
-
-fn digit(byte: u8) -> Option<f64> {
-    byte.is_ascii_digit().then(|| f64::from(byte - b'0'))
-}
-
-/// The string in `json`, whose syntax has been checked.
-fn unquote(json: &str) -> Option<Cow<'_, str>> {
-    let mut rest = json.strip_prefix('"')?.strip_suffix('"')?;
-    if !rest.contains('\\') {
-        return Some(Cow::Borrowed(rest));
-    }
-    let mut text = String::with_capacity(rest.len());
-    while let Some((plain, escape)) = rest.split_once('\\') {
-        text.push_str(plain);
-        let (kind, after) = escape.split_at_checked(1)?;
-        rest = after;
-        text.push(match kind {
-            "n" => '\n',
-            "r" => '\r',
-            "t" => '\t',
-            "b" => '\u{8}',
-            "f" => '\u{c}',
-            "u" => {
-                let (unit, after) = code_unit(after)?;
-                let low = after.strip_prefix("\\u").and_then(code_unit);
-                let (code, after) = match (unit, low) {
-                    (0xd800..=0xdbff, Some((low @ 0xdc00..=0xdfff, after))) => {
-                        (0x1_0000 + ((unit - 0xd800) << 10) + (low - 0xdc00), after)
-                    }
-                    _ => (unit, after),
-                };
-                rest = after;
-                char::from_u32(code)?
-            }
-            other => other.chars().next()?,
-        });
-    }
-    text.push_str(rest);
-    Some(Cow::Owned(text))
-}
-
-fn code_unit(text: &str) -> Option<(u32, &str)> {
-    let (digits, after) = text.split_at_checked(4)?;
-    Some((u32::from_str_radix(digits, 16).ok()?, after))
-}
-
-struct Scanner<'a> {
-    text: &'a str,
-    at: usize,
-}
-
-impl<'a> Scanner<'a> {
-    /// The next value. Containers that are still open are a list of the brackets that will close them, not a recursion.
-    fn value(&mut self) -> Result<Json<'a>, Malformed> {
-        self.space();
-        let start = self.at;
-        let mut open = Vec::new();
-        loop {
-            match self.next() {
-                Some(b'{') => {
-                    self.at += 1;
-                    if !self.take(b'}') {
-                        self.key()?;
-                        open.push(b'}');
-                        continue;
-                    }
-                }
-                Some(b'[') => {
-                    self.at += 1;
-                    if !self.take(b']') {
-                        open.push(b']');
-                        continue;
-                    }
-                }
-                Some(b'"') => {
-                    self.string()?;
-                }
-                Some(b't') => self.word("true")?,
-                Some(b'f') => self.word("false")?,
-                Some(b'n') => self.word("null")?,
-                Some(b'-' | b'0'..=b'9') => self.number()?,
-                _ => return Err(self.malformed("expected a value")),
-            }
-            // A value is over, and perhaps the containers that it was the last of.
-            loop {
-                let Some(&close) = open.last() else { return Ok(Json(self.since(start))) };
-                if self.take(close) {
-                    open.pop();
-                    continue;
-                }
-                self.expect(b',', "expected `,` or the closing bracket")?;
-                if close == b'}' {
-                    self.key()?;
-                }
-                break;
-            }
-        }
-    }
-
-    /// A name and a value, which go to `each`.
-    fn member(
-        &mut self,
-        each: &mut dyn FnMut(Cow<'a, str>, Json<'a>) -> Result<(), &'static str>,
-    ) -> Result<(), Malformed> {
-        let name = self.key()?;
-        let name = unquote(name).ok_or_else(|| self.malformed("a name holds half of a surrogate pair"))?;
-        let value = self.value()?;
-        each(name, value).map_err(|what| self.malformed(what))
-    }
-
-    /// A name with its colon; answers with the name.
-    fn key(&mut self) -> Result<&'a str, Malformed> {
-        if self.next() != Some(b'"') {
-            return Err(self.malformed("expected a name in quotes"));
-        }
-        let name = self.string()?;
-        self.expect(b':', "expected `:`")?;
-        Ok(name)
-    }
-
-    /// The string that begins here, with its quotes.
-    fn string(&mut self) -> Result<&'a str, Malformed> {
-        let start = self.at;
-        self.at += 1;
-        loop {
-            let rest = self.text.as_bytes().get(self.at..).unwrap_or_default();
-            self.at += rest.iter().position(|byte| matches!(byte, b'"' | b'\\' | 0..=0x1f)).unwrap_or(rest.len());
-            match self.peek() {
-                Some(b'"') => {
-                    self.at += 1;
-                    return Ok(self.since(start));
-                }
-                Some(b'\\') => self.escape()?,
-                Some(_) => return Err(self.malformed("a string holds a control character")),
-                None => return Err(self.malformed("expected the end of a string")),
-            }
-        }
-    }
-
-    fn escape(&mut self) -> Result<(), Malformed> {
-        let escape = self.text.as_bytes().get(self.at + 1..).unwrap_or_default();
-        self.at += match escape {
-            [b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't', ..] => 2,
-            [b'u', a, b, c, d, ..] if [a, b, c, d].iter().all(|digit| digit.is_ascii_hexdigit()) => 6,
-            _ => return Err(self.malformed("an escape that does not exist")),
-        };
-        Ok(())
-    }
-
-    fn word(&mut self, word: &str) -> Result<(), Malformed> {
-        if !self.text.get(self.at..).is_some_and(|rest| rest.starts_with(word)) {
-            return Err(self.malformed("expected a value"));
-        }
-        self.at += word.len();
-        Ok(())
-    }
-
-    fn number(&mut self) -> Result<(), Malformed> {
-        if self.peek() == Some(b'-') {
-            self.at += 1;
-        }
-        if self.peek() == Some(b'0') {
-            self.at += 1;
-        } else {
-            self.digits()?;
-        }
-        if self.peek() == Some(b'.') {
-            self.at += 1;
-            self.digits()?;
-        }
-        if let Some(b'e' | b'E') = self.peek() {
-            self.at += 1;
-            if let Some(b'+' | b'-') = self.peek() {
-                self.at += 1;
-            }
-            self.digits()?;
-        }
-        Ok(())
-    }
-
-    /// At least one digit.
-    fn digits(&mut self) -> Result<(), Malformed> {
-        let rest = self.text.as_bytes().get(self.at..).unwrap_or_default();
-        let count = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
-        self.at += count;
-        if count > 0 { Ok(()) } else { Err(self.malformed("a number lacks a digit")) }
-    }
-
-    fn end(&mut self) -> Result<(), Malformed> {
-        if self.next().is_none() { Ok(()) } else { Err(self.malformed("something follows the value")) }
-    }
-
-    fn expect(&mut self, byte: u8, what: &'static str) -> Result<(), Malformed> {
-        if self.take(byte) { Ok(()) } else { Err(self.malformed(what)) }
-    }
-
-    /// Whether the next byte after white space is `byte`; if it is, it is taken.
-    fn take(&mut self, byte: u8) -> bool {
-        let is_it = self.next() == Some(byte);
-        self.at += usize::from(is_it);
-        is_it
-    }
-
-    /// The next byte after white space.
-    fn next(&mut self) -> Option<u8> {
-        self.space();
-        self.peek()
-    }
-
-    fn space(&mut self) {
-        while let Some(b' ' | b'\n' | b'\r' | b'\t') = self.peek() {
-            self.at += 1;
-        }
-    }
-
-    fn peek(&self) -> Option<u8> {
-        self.text.as_bytes().get(self.at).copied()
-    }
-
-    /// Begin and end are always at ASCII characters, so the slice is always there.
-    fn since(&self, start: usize) -> &'a str {
-        self.text.get(start..self.at).unwrap_or_default()
-    }
-
-    fn malformed(&self, what: &'static str) -> Malformed {
-        let before = self.text.as_bytes().get(..self.at).unwrap_or_default();
-        let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
-        let column = before.iter().rev().take_while(|byte| **byte != b'\n').count() + 1;
-        Malformed { what: if self.peek().is_none() { "it breaks off" } else { what }, line, column }
-    }
-}
-
 /// No object of the protocol, and none of ours, has a tenth of this; without a bound, eight megabytes of `"":0,` would
 /// become sixty of list.
 pub const MAX_FIELDS: usize = 256;
@@ -450,65 +168,6 @@ const TOO_MANY: &str = "an object has more than 256 members";
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
-
-    #[test]
-    fn what_is_json_and_what_is_not() {
-        for text in [
-            "null",
-            " true ",
-            "false",
-            "0",
-            "-0",
-            "1.5",
-            "-12.50e+3",
-            "1E9",
-            "\"\"",
-            r#""\u00e9\"\\\/\b\f\n\r\t""#,
-            "[]",
-            "{}",
-            "[ 1 , [ ] , { } ]",
-            r#"{"a":{"b":[1,{"c":null}]},"d":"e"}"#,
-            "\t[\r\n]",
-            r#""\ud83d""#,
-        ] {
-            assert_eq!(Json::parse(text).map(Json::get), Ok(text.trim()), "{text}");
-            assert!(serde_json::from_str::<&serde_json::value::RawValue>(text).is_ok(), "{text}");
-        }
-        for text in [
-            "",
-            " ",
-            "nul",
-            "tru",
-            "01",
-            "1.",
-            ".5",
-            "-",
-            "1e",
-            "+1",
-            "\"",
-            "\"\n\"",
-            r#""\x""#,
-            r#""\u12g4""#,
-            "[1,]",
-            "[,]",
-            "[1 2]",
-            "{,}",
-            r#"{"a"}"#,
-            r#"{"a":}"#,
-            r#"{"a":1,}"#,
-            r#"{"a" 1}"#,
-            "{1:2}",
-            "[}",
-            "{]",
-            "[1]]",
-            "1 2",
-            "é",
-        ] {
-            assert!(Json::parse(text).is_err(), "{text}");
-            assert!(serde_json::from_str::<&serde_json::value::RawValue>(text).is_err(), "{text}");
-        }
-    }
 
     #[test]
     fn a_fault_says_where_it_is() {
@@ -544,44 +203,5 @@ mod tests {
             assert!(read(members).is_err(), "{members}");
         }
         assert!(for_each_of_members(r#""a":1"#, &mut |_, _| Err("no")).is_err());
-    }
-
-    #[test]
-    fn depth_is_no_matter() {
-        let deep = "[".repeat(100_000) + &"]".repeat(100_000);
-        assert!(Json::parse(&deep).is_ok());
-        assert!(Json::parse(deep.get(1..).unwrap()).is_err());
-    }
-
-    #[test]
-    fn decimals_are_exact_up_to_fifteen_digits() {
-        for text in ["0", "-0", "3.0", "2.5", "-0.001", "0.1", "123456789.012345", "1.959964", "999999999999999"] {
-            assert_eq!(decimal(text), text.parse().ok(), "{text}");
-        }
-        for text in ["", "-", ".", "1.", ".5", "1e3", "NaN", "inf", " 1", "+1"] {
-            assert_eq!(decimal(text), None, "{text}");
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn a_string_survives_its_json(text in any::<String>()) {
-            let quoted = quote(&text);
-            prop_assert_eq!(&quoted, &serde_json::to_string(&text).unwrap());
-            prop_assert_eq!(Json::parse(&quoted).unwrap().string().unwrap(), text);
-        }
-
-        #[test]
-        fn escapes_mean_what_they_mean_elsewhere(text in r#"(\\[ubnrt"/\\]|\\u[0-9a-fD][0-9a-f89D]{2}[0-9a-f]|[a-zé🦀]){0,6}"#) {
-            let json = format!("\"{text}\"");
-            let ours = Json::parse(&json).ok().and_then(Json::string).map(Cow::into_owned);
-            prop_assert_eq!(ours, serde_json::from_str::<String>(&json).ok());
-        }
-
-        #[test]
-        fn any_text_is_judged_as_elsewhere(text in r#"[\[\]{},:"a\\0-9.eE+\- ntrufals]{0,12}"#) {
-            let elsewhere = serde_json::from_str::<&serde_json::value::RawValue>(&text).is_ok();
-            prop_assert_eq!(Json::parse(&text).is_ok(), elsewhere, "{}", text);
-        }
     }
 }

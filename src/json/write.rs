@@ -8,7 +8,8 @@ use serde::ser::{Error as _, Serialize, Serializer};
 use serde_json::value::RawValue;
 
 use super::map::Map;
-use super::text::{Json, Text, quote};
+use super::scalar::quote;
+use super::text::{Json, Text};
 
 /// A type that can be written as JSON.
 pub trait ToJson {
