@@ -17,5 +17,6 @@ pub mod read_token;
 pub mod redriving;
 pub mod route;
 pub mod status;
+pub mod view;
 pub mod webhook;
 pub mod wish;

@@ -14,7 +14,8 @@
 
 use std::time::Duration;
 
-use super::status::{Offer, rfc3339, wording};
+use super::status::{rfc3339, wording};
+use super::view::Offer;
 use crate::job::id::digest;
 use crate::job::{News, Notice, Record, State};
 use crate::json::{self, Text};

@@ -17,7 +17,7 @@ use super::job_object::Inner;
 use super::stubs::{Renew, Renewed, Watch};
 use super::{clock, log};
 use crate::api::events::{self, Cursor, Entry};
-use crate::api::status;
+use crate::api::{status, view};
 use crate::config::Config;
 use crate::job::{Record, Renewal};
 use crate::policy::time::Timestamp;
@@ -225,7 +225,7 @@ impl Watcher {
         if self.cursor.draft != record.calls {
             return Ok(());
         }
-        let text = status::text_of(record, self.inner.storage.read_answer()?.as_deref()).unwrap_or_default();
+        let text = view::text_of(record, self.inner.storage.read_answer()?.as_deref()).unwrap_or_default();
         let rest = events::rest(&text, self.cursor.bytes);
         if !rest.is_empty() {
             self.cursor.bytes = text.len();
