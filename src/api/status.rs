@@ -2,7 +2,8 @@
 //!
 //! A status is put together where the job is, kept in KV, and read everywhere in the world; the message in it is for whoever
 //! reads. So what is kept names the message by its code only ([`Published`]), and the words are set in when it is answered.
-//! Hence the ETag: the same revision with another code, or in another language, is news.
+//! Hence the ETag: the same revision with another code, or in another language, is news. What only the operator is shown raises no
+//! revision, or apps would be woken for what they cannot see; the operator's ETag ends with a mark of it.
 
 use std::borrow::Cow;
 use std::time::{Duration, UNIX_EPOCH};
@@ -36,9 +37,22 @@ pub struct Published {
     body: Text,
     /// What the operator is told besides; a copy of an older version has none.
     operator: Option<Text>,
+    /// What the operator's tag ends with.
+    operator_mark: Option<String>,
 }
 
-json::object!(Published { client, revision, is_final, retry_after_seconds, wording, locale, head, body, operator });
+json::object!(Published {
+    client,
+    revision,
+    is_final,
+    retry_after_seconds,
+    wording,
+    locale,
+    head,
+    body,
+    operator,
+    operator_mark
+});
 
 /// What a reader of a status knows, how long it will wait for more, and which language it reads.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,9 +63,11 @@ pub struct Question {
     pub wait_seconds: u64,
     /// The language that suits it best (`Accept-Language`), where the job has none.
     pub language: String,
+    /// Whether it is the operator's, whose status has more that can be news.
+    pub of_operator: bool,
 }
 
-json::object!(Question { known, wait_seconds, language });
+json::object!(Question { known, wait_seconds, language, of_operator = false });
 
 impl Question {
     /// From the query string, the `If-None-Match` header, and the language that `Accept-Language` comes to.
@@ -68,7 +84,20 @@ impl Question {
             }
         };
         let known = if_none_match.map(|header| unquoted(header).unwrap_or_default().to_owned());
-        Ok(Self { known, wait_seconds, language: language.to_owned() })
+        Ok(Self { known, wait_seconds, language: language.to_owned(), of_operator: false })
+    }
+
+    /// The same, asked by `caller`.
+    #[must_use]
+    pub fn asked_by(self, caller: &Caller) -> Self {
+        Self { of_operator: *caller == Caller::Operator, ..self }
+    }
+
+    /// The tag that the job's status has for who asks, in `language`: that of [`Published::tag`], without putting it together.
+    #[must_use]
+    pub fn tag(&self, record: &Record, long_wait: Duration, now: Timestamp, language: &str) -> String {
+        let mark = self.of_operator.then(|| backstage::mark(record));
+        tag(record.revision, wording(record, long_wait, now), language, mark.as_deref())
     }
 
     /// Whether a status with this tag answers the question: it is news to who knows another one, or else final.
@@ -123,6 +152,7 @@ impl Published {
             head: json::write_text(&Head { id: record.id.to_string(), status: record.state.name() }),
             body: view::of(record, said, now)?,
             operator: Some(backstage::of(record)),
+            operator_mark: Some(backstage::mark(record)),
         })
     }
 
@@ -148,10 +178,11 @@ impl Published {
         self.is_final.then_some(Outcome::Cancelled)
     }
 
-    /// Its tag in `language`.
+    /// Its tag in `language`, for `caller`.
     #[must_use]
-    pub fn tag(&self, language: &str) -> String {
-        tag(self.revision, self.wording, language)
+    pub fn tag(&self, language: &str, caller: &Caller) -> String {
+        let mark = self.operator_mark.as_deref().filter(|_| *caller == Caller::Operator);
+        tag(self.revision, self.wording, language, mark)
     }
 
     /// The same, with what is not for apps if it is the operator who asks.
@@ -181,10 +212,11 @@ impl Published {
     }
 }
 
-/// What tells one status of a job from another, for its ETag: a revision, what its user is told, and in which language.
-#[must_use]
-pub fn tag(revision: u64, wording: Wording, language: &str) -> String {
-    format!("{revision}-{}-{language}", wording.name())
+/// What tells one status of a job from another, for its ETag: a revision, what its user is told, and in which language; and for
+/// the operator a mark of what else is shown.
+fn tag(revision: u64, wording: Wording, language: &str, mark: Option<&str>) -> String {
+    let dash = if mark.is_some() { "-" } else { "" };
+    format!("{revision}-{}-{language}{dash}{}", wording.name(), mark.unwrap_or_default())
 }
 
 /// The header of a tag; weak, since the seconds left of a wait change without it.
@@ -244,7 +276,7 @@ pub(crate) fn rfc3339(at: Timestamp) -> String {
     humantime::format_rfc3339_millis(UNIX_EPOCH + std::time::Duration::from_millis(millis(since_epoch))).to_string()
 }
 
-/// A revision, a code and a language take less.
+/// A revision, a code, a language and a mark take less.
 const MAX_TAG_BYTES: usize = 100;
 
 /// The longest that an answer is held.
@@ -270,6 +302,7 @@ mod tests {
     #[test]
     fn a_reader_that_knows_a_tag_waits_for_another_and_one_that_knows_none_for_the_end() {
         let question = |tag: Option<&str>| Question::parse(Some("9"), tag, "en").unwrap();
+        let tag = |revision, wording, language| tag(revision, wording, language, None);
         let third = tag(3, Wording::Working, "en");
         assert!(!question(None).is_answered_by(&third, false));
         assert!(question(None).is_answered_by(&third, true));

@@ -86,12 +86,12 @@ async fn route(request: Request, env: &Env, context: &Rc<Context>, request_id: &
         (Route::Deferral(Some(id)), _) => answer_deferral(request, &id, &caller, &config.policy.messages, env).await,
         (Route::Job(Some(id)), Method::Delete) => {
             let messages = &config.policy.messages;
-            cancel(&id, &question(&request, None, messages)?, &caller, messages, env).await
+            cancel(&id, &question(&request, None, &caller, messages)?, &caller, messages, env).await
         }
         (Route::Job(Some(id)), _) => {
             let messages = &config.policy.messages;
             let wait = address.parameter("wait");
-            job_status(&id, &question(&request, wait, messages)?, &caller, messages, env).await
+            job_status(&id, &question(&request, wait, &caller, messages)?, &caller, messages, env).await
         }
         (Route::Events(Some(id)), _) => watch(&request, &id, &address, caller, &config, env).await,
         (Route::Override(model), method) => operations::force(model.as_deref(), &method, request, &caller, env).await,
@@ -210,24 +210,24 @@ async fn job_status(id: &JobId, question: &Question, caller: &Caller, messages: 
     };
     let published =
         published.filter(|published| caller.may_see(&published.client)).ok_or_else(ApiError::no_such_job)?;
-    respond_with_status(&published.told_to(caller), question, messages)
+    respond_with_status(published, caller, question, messages)
 }
 
 async fn answer_deferral(mut request: Request, id: &JobId, caller: &Caller, messages: &Messages, env: &Env) -> Answer {
-    let question = question(&request, None, messages)?;
+    let question = question(&request, None, caller, messages)?;
     let accept = submission::parse_deferral(&read_body(&mut request).await?)?;
     let answered = JobStub::new(env, id).answer_deferral(caller, accept).await;
     let message = "this job is not asking whether it may wait; only a job with the status `stalled` does";
-    granted(answered, id, message, &question, messages)
+    granted(answered, id, message, caller, &question, messages)
 }
 
 /// Has the last news sent to the job's webhook once more.
 async fn tell_again(request: &Request, id: &JobId, caller: &Caller, config: &Config, env: &Env) -> Answer {
     submission::check_webhooks(config)?;
-    let question = question(request, None, &config.policy.messages)?;
+    let question = question(request, None, caller, &config.policy.messages)?;
     let told = JobStub::new(env, id).tell_again(caller).await;
     let message = "there is nothing to send: the job has no `webhook`, or nothing has happened yet that it is told of";
-    granted(told, id, message, &question, &config.policy.messages)
+    granted(told, id, message, caller, &question, &config.policy.messages)
 }
 
 /// The status of a job that has done what was wished; a conflict with this message if there was nothing to do.
@@ -235,13 +235,14 @@ fn granted(
     answered: std::result::Result<Reply, ObjectError>,
     id: &JobId,
     void: &str,
+    caller: &Caller,
     question: &Question,
     messages: &Messages,
 ) -> Answer {
     match answered.map_err(|error| unavailable(Some(id), &error))? {
         Reply::Unknown => Err(ApiError::no_such_job()),
         Reply::Void => Err(ApiError::new(ErrorKind::Conflict, void)),
-        Reply::Taken(published) => respond_with_status(&published, question, messages),
+        Reply::Taken(published) => respond_with_status(published, caller, question, messages),
     }
 }
 
@@ -266,9 +267,15 @@ async fn regenerate(
 }
 
 /// What a reader knows and wants: how long it waits, which status it has, and its language.
-fn question(request: &Request, wait: Option<&str>, messages: &Messages) -> std::result::Result<Question, ApiError> {
+fn question(
+    request: &Request,
+    wait: Option<&str>,
+    caller: &Caller,
+    messages: &Messages,
+) -> std::result::Result<Question, ApiError> {
     let known = request.headers().get("if-none-match").ok().flatten();
-    Question::parse(wait, known.as_deref(), messages.language(None, accept_language(request).as_deref()))
+    let language = messages.language(None, accept_language(request).as_deref());
+    Ok(Question::parse(wait, known.as_deref(), language)?.asked_by(caller))
 }
 
 pub(super) fn accept_language(request: &Request) -> Option<String> {
@@ -278,7 +285,7 @@ pub(super) fn accept_language(request: &Request) -> Option<String> {
 async fn cancel(id: &JobId, question: &Question, caller: &Caller, messages: &Messages, env: &Env) -> Answer {
     match JobStub::new(env, id).cancel(caller).await.map_err(|error| unavailable(Some(id), &error))? {
         Cancellation::Unknown => Err(ApiError::no_such_job()),
-        Cancellation::Cancelled(published) => respond_with_status(&published, question, messages),
+        Cancellation::Cancelled(published) => respond_with_status(published, caller, question, messages),
         Cancellation::Erased => respond(204, String::new(), &[("cache-control", "no-store")]),
         Cancellation::Withdrawing => {
             Err(ApiError::unavailable("the job is erased, but a copy for readers is not yet; try again", 2))
@@ -371,9 +378,10 @@ pub(super) async fn read_body(request: &mut Request) -> std::result::Result<Vec<
 }
 
 /// 304 to who knows it already.
-fn respond_with_status(published: &Published, question: &Question, messages: &Messages) -> Answer {
+fn respond_with_status(published: Published, caller: &Caller, question: &Question, messages: &Messages) -> Answer {
+    let published = published.told_to(caller);
     let language = published.language(messages, question);
-    let tag = published.tag(language);
+    let tag = published.tag(language, caller);
     let etag = status::etag(&tag);
     let caching = if published.is_final { "private, max-age=60" } else { "no-store" };
     let mut headers = vec![("etag", etag.as_str()), ("cache-control", caching), VARY];

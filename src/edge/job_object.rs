@@ -216,6 +216,7 @@ impl Inner {
             return Response::from_bytes(wire::frame(&Regeneration::NotNeeded, &[]));
         };
         self.storage.save(&record)?;
+        self.wake_watchers();
         let mut request = Vec::new();
         self.storage.read_request(&mut request)?;
         Response::from_bytes(wire::frame(&Regeneration::As { record, id }, &request))
@@ -255,7 +256,7 @@ impl Inner {
             };
             let now = clock::now();
             let language = policy.messages.language(record.spec.locale.as_deref(), Some(&question.language));
-            let tag = status::tag(record.revision, status::wording(&record, long_wait, now), language);
+            let tag = question.tag(&record, long_wait, now, language);
             if now >= until || question.is_answered_by(&tag, record.state.wants_reader()) {
                 return json(&Some(self.publish(&record)?));
             }

@@ -230,7 +230,7 @@ impl AtWork<'_> {
                 }
                 Next::Await(patience) => {
                     let (known, wait_seconds) = (None, whole_seconds(patience));
-                    let question = Question { known, wait_seconds, language: language.clone() };
+                    let question = Question { known, wait_seconds, language: language.clone(), of_operator: false };
                     match clock::within(patience, stub().status(&question)).await {
                         Some(Ok(Some(published))) => {
                             let next = relay.on_status(published.outcome().as_ref(), published.wording, clock::now());

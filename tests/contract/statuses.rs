@@ -114,8 +114,8 @@ fn received() {
     assert_eq!(view, status("received", RECEIVED, (0, 0), "2023-11-14T22:13:20.000Z"));
     assert_eq!((published.is_final, published.retry_after_seconds), (false, Some(2)));
     assert_eq!(published.client, "app");
-    assert_eq!(published.tag("ja"), "1-received-ja");
-    assert_eq!(etag(&published.tag("ja")), "W/\"1-received-ja\"");
+    assert_eq!(published.tag("ja", &app()), "1-received-ja");
+    assert_eq!(etag(&published.tag("ja", &app())), "W/\"1-received-ja\"");
 }
 
 #[test]
@@ -272,7 +272,7 @@ fn an_unfinished_job_says_that_it_takes_longer_from_the_long_wait_on() {
         for (milliseconds, code) in [(24_999, before), (25_000, "delayed"), (3_600_000, "delayed")] {
             let now = T0 + Duration::from_millis(milliseconds);
             assert_eq!(wording(&record, LONG_WAIT, now).name(), code, "{milliseconds}");
-            assert_eq!(view(&record, None, now).0.tag("en"), format!("{}-{code}-en", record.revision));
+            assert_eq!(view(&record, None, now).0.tag("en", &app()), format!("{}-{code}-en", record.revision));
         }
         assert_eq!(wording_changes_in(&record, LONG_WAIT, at(5)), Some(Duration::from_secs(20)));
         assert_eq!(wording_changes_in(&record, LONG_WAIT, at(25)), None);
@@ -356,6 +356,10 @@ fn what_is_kept_of_a_call_that_broke_off_is_a_job_that_is_over_from_its_beginnin
     assert_eq!(record.regenerate(JobId::random(3), None), Some(JobId::random(3)));
 }
 
+fn app() -> Caller {
+    Caller::Client("app".into())
+}
+
 fn told_to(caller: &Caller, record: &Record, now: Timestamp) -> (Published, Value) {
     let published = Published::new(record, None, LONG_WAIT, now).unwrap().told_to(caller);
     let view = serde_json::from_str(&written(&published)).unwrap();
@@ -386,7 +390,7 @@ fn the_operator_is_told_whose_it_is_what_it_waited_for_and_what_it_is_done_again
     let (_, mut view) = told_to(&Caller::Operator, &record, at(41));
     assert_eq!(view["operator"], expected);
     view.as_object_mut().unwrap().remove("operator");
-    for caller in [Caller::Client("app".into()), Caller::Reader] {
+    for caller in [app(), Caller::Reader] {
         assert_eq!(told_to(&caller, &record, at(41)).1, view, "all else is the same");
     }
 
@@ -403,7 +407,46 @@ fn the_operator_is_told_whose_it_is_what_it_waited_for_and_what_it_is_done_again
     expected["regenerated_as"] = json!("job_00000000000000000000000000000002");
     assert_eq!(view["operator"], expected);
     assert!(!published.is_final, "its webhook may be tried again, and it may be done again");
-    assert!(told_to(&Caller::Client("app".into()), &record, at(43)).0.is_final);
+    assert!(told_to(&app(), &record, at(43)).0.is_final);
+}
+
+#[test]
+fn the_operators_tag_changes_with_what_apps_are_not_woken_for_and_with_nothing_else() {
+    let tags = |record: &Record, now: Timestamp| {
+        let question = Question::parse(None, None, "en").unwrap();
+        [app(), Caller::Operator].map(|caller| {
+            let tag = told_to(&caller, record, now).0.tag("en", &caller);
+            let asked = question.clone().asked_by(&caller).tag(record, LONG_WAIT, now, "en");
+            assert_eq!(tag, asked, "who waits for another tag waits for this one");
+            assert!(Question::parse(None, Some(&etag(&tag)), "en").unwrap().known == Some(tag.clone()), "{tag}");
+            tag
+        })
+    };
+    let (mut record, token) = calling();
+    record.spec.webhook = Some("https://app.example/hook".into());
+    let then = Then::End(Ending::Failed {
+        reason: FailReason::AttemptsExhausted,
+        cause: None,
+        error_type: None,
+        message: "Why.".into(),
+    });
+    record.settle(token, Settlement { failed_calls: Vec::new(), then }, at(2));
+    type Change = fn(&mut Record);
+    let changes: [(&str, Change); 4] = [
+        ("a try of its webhook", |record| drop(record.tick(at(3), &TIMING))),
+        ("its being done again", |record| drop(record.regenerate(JobId::random(2), None))),
+        ("by another job", |record| drop(record.regenerate(JobId::random(3), Some(&JobId::random(2))))),
+        ("its webhook told again", |record| assert!(record.tell_again(at(9)))),
+    ];
+    let [app_tag, mut known] = tags(&record, at(2));
+    for (change, make) in changes {
+        assert_eq!(tags(&record, at(8)), [app_tag.clone(), known.clone()], "before {change}: time alone is no news");
+        make(&mut record);
+        let [for_app, for_operator] = tags(&record, at(8));
+        assert_eq!(for_app, app_tag, "{change}");
+        assert_ne!(for_operator, known, "{change}");
+        known = for_operator;
+    }
 }
 
 #[test]
@@ -424,7 +467,9 @@ fn an_offer_and_a_deferral_are_stays_too() {
 fn a_copy_in_kv_that_an_older_version_wrote_is_told_to_the_operator_without_it() {
     let (published, _) = view(&job(), None, at(5));
     let mut kept: Value = serde_json::from_str(&serde_json::to_string(&published).unwrap()).unwrap();
-    kept.as_object_mut().unwrap().remove("operator").unwrap();
+    for member in ["operator", "operator_mark"] {
+        kept.as_object_mut().unwrap().remove(member).unwrap();
+    }
     let old: Published = serde_json::from_value(kept).unwrap();
     let view: Value = serde_json::from_str(&written(&old.told_to(&Caller::Operator))).unwrap();
     assert_eq!((&view["status"], view.get("operator")), (&json!("received"), None));

@@ -7,6 +7,7 @@ const spillway = await start({
   script: {
     rules: [
       { when: { marker: "[[hang]]" }, then: { fault: "hang" } },
+      { when: { marker: "[[refused]]" }, then: { error: "invalid_request" } },
       { when: { marker: "[[slow]]" }, then: { delay_ms: 400, first_event_delay_ms: 400 } },
     ],
   },
@@ -127,6 +128,21 @@ test("the ETag is 304 while nothing has changed, and leads to news when somethin
   assert.equal((await spillway.job(id, { etag: etag.replace("W/", "") })).status, 304);
   const [first] = etags;
   assert.equal((await spillway.job(id, { etag: first })).status, 200);
+});
+
+test("the operator's ETag leads to news that apps are not shown", async () => {
+  const id = await spillway.accepted(submission("[[refused]]"));
+  await spillway.untilStatus(id, "failed");
+  const [app, before] = await Promise.all(["app", "operator"].map((client) => spillway.job(id, { client })));
+  const [appsTag, known] = [app, before].map(({ headers }) => headers.get("etag"));
+  assert.equal((await spillway.job(id, { client: "operator", etag: known })).status, 304);
+  const waiting = seconds(() => spillway.job(id, { client: "operator", etag: known, wait: 30 }));
+  const again = await spillway.request(`/v1/jobs/${id}/regenerate`, { method: "POST", as: "app" });
+  const [{ status, body, headers }, took] = await waiting;
+  assert.deepEqual([status, body.operator?.regenerated_as], [200, again.body.id]);
+  assert.ok(took < 10, `${took} s`);
+  assert.equal((await spillway.job(id, { client: "operator", etag: headers.get("etag") })).status, 304);
+  assert.equal((await spillway.job(id, { etag: appsTag })).status, 304, "nothing has changed for the app");
 });
 
 test("without an ETag wait holds the answer until the job is over", async () => {
