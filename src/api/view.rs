@@ -202,17 +202,11 @@ fn view<'a>(record: &'a Record, said: &'a Said<'a>, now: Timestamp) -> Result<Vi
         }
         _ => {}
     }
-    let waiting_reason = match &record.state {
-        State::Retrying { cause } => Some(cause.name()),
-        State::Held { reason } => Some(reason.name()),
-        State::Deferred => Some("deferred"),
-        _ => None,
-    };
     let offer = match record.state {
         State::Stalled { until, resume_at } => Some(Offer::new(until, resume_at, now)),
         _ => None,
     };
-    let waiting = record.next_check(now).zip(waiting_reason).map(|(wait, reason)| Waiting {
+    let waiting = record.next_check(now).zip(record.state.waiting_reason()).map(|(wait, reason)| Waiting {
         reason,
         next_check_seconds: whole_seconds(wait),
         eta_seconds: record.eta_at.map(|at| whole_seconds(at.after(now))),

@@ -63,7 +63,7 @@ impl Record {
         let is_wanted = match which {
             Which::Any | Which::Waiting { reason: None } => true,
             Which::Failed { .. } => false,
-            Which::Waiting { reason: Some(wanted) } => self.waits_for() == Some(wanted.as_str()),
+            Which::Waiting { reason: Some(wanted) } => self.state.waiting_reason() == Some(wanted.as_str()),
         };
         // A stalled job waits for its user, and what is leased is being worked on.
         let waits =
@@ -78,14 +78,6 @@ impl Record {
         self.nudges = 0;
         self.announcement = Announcement::due(now);
         Redrive::SentAgain
-    }
-
-    const fn waits_for(&self) -> Option<&'static str> {
-        match &self.state {
-            State::Retrying { cause } => Some(cause.name()),
-            State::Held { reason } => Some(reason.name()),
-            _ => None,
-        }
     }
 }
 

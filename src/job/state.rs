@@ -107,6 +107,17 @@ impl State {
         }
     }
 
+    /// `waiting.reason` of its status: why it is not being worked on, though nobody is asked anything.
+    #[must_use]
+    pub const fn waiting_reason(&self) -> Option<&'static str> {
+        match self {
+            Self::Retrying { cause } => Some(cause.name()),
+            Self::Held { reason } => Some(reason.name()),
+            Self::Deferred => Some(self.name()),
+            _ => None,
+        }
+    }
+
     /// The stable code of a failure.
     #[must_use]
     pub const fn reason(&self) -> Option<&'static str> {
