@@ -6,6 +6,7 @@
  * is room, and its words are not part of the drawing, or a phone would show them at half their size.
  */
 import { h } from "./dom.js";
+import { count, number, sum } from "./numbers.js";
 import { moment } from "./time.js";
 import { causeName } from "./words.js";
 
@@ -31,7 +32,7 @@ export function barChart(timeline, periods, minutes) {
   for (const { cause, values } of timeline.calls) {
     values.forEach((value, at) => (sums[groupOf(cause)][axis.empty + at] += value));
   }
-  const most = Math.max(1, ...sums.answered.map((_, at) => GROUPS.reduce((sum, group) => sum + sums[group][at], 0)));
+  const most = Math.max(1, ...sums.answered.map((_, at) => sum(GROUPS.map((group) => sums[group][at]))));
   const picture = drawing("Calls by how they ended", axis, periods);
   for (let at = 0; at < axis.count; at += 1) {
     let top = HEIGHT;
@@ -45,7 +46,7 @@ export function barChart(timeline, periods, minutes) {
     }
   }
   const legend = GROUPS.map((group) => [group, causeName(group)]);
-  return figure(picture, axis, `${most.toLocaleString()} in ${axis.step}`, legend, periods);
+  return figure(picture, axis, `${number(most)} in ${axis.step}`, legend, periods);
 }
 
 /**
@@ -80,16 +81,14 @@ export function depthChart(timeline, periods, minutes) {
   return figure(picture, axis, count(most, "job"), legend, periods);
 }
 
-const count = (value, name) => `${value.toLocaleString()} ${name}${value === 1 ? "" : "s"}`;
-
 function axisOf({ from, step_seconds, submitted }, minutes) {
   // A deployment that is younger than what is asked for has nothing to show of before.
-  const count = Math.max(submitted.length, Math.ceil((minutes * 60) / step_seconds));
-  const empty = count - submitted.length;
+  const slots = Math.max(submitted.length, Math.ceil((minutes * 60) / step_seconds));
+  const empty = slots - submitted.length;
   const begin = Date.parse(from) - empty * step_seconds * 1000;
-  const slot = WIDTH / count;
+  const slot = WIDTH / slots;
   return {
-    count,
+    count: slots,
     empty,
     slot,
     step: `${step_seconds / 60} min`,

@@ -1,5 +1,6 @@
 /** A job for who wants to know exactly: its id, its figures, and each call that failed, with the waits after it. */
 import { h } from "./dom.js";
+import { facts } from "./tables.js";
 import { duration, moment } from "./time.js";
 import { CAUSES } from "./words.js";
 
@@ -7,7 +8,7 @@ import { CAUSES } from "./words.js";
 export function jobDetails(job) {
   const model = job.model_used && job.model_used !== job.model_requested ? `, answered by ${job.model_used}` : "";
   const usage = job.result?.usage;
-  const facts = [
+  const rows = [
     ["Id", h("code", {}, job.id)],
     ["Kind and priority", `${job.kind}, ${job.priority}`],
     ["Model", `${job.model_requested}${model}`],
@@ -20,14 +21,7 @@ export function jobDetails(job) {
     ["Over", job.finished_at && moment(job.finished_at, "medium")],
     ["Deadline", !job.finished_at && moment(job.deadline_at, "medium")],
   ];
-  return [
-    h(
-      "dl",
-      { class: "facts" },
-      facts.filter(([, value]) => value).map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))),
-    ),
-    job.history.length === 0 ? h("p", { class: "hint" }, "No call has failed.") : failedCalls(job),
-  ];
+  return [facts(rows), job.history.length === 0 ? h("p", { class: "hint" }, "No call has failed.") : failedCalls(job)];
 }
 
 /** A list and not a table: what each call has to tell is a sentence, and a phone has no room for columns. */

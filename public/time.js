@@ -9,6 +9,23 @@ export function duration(seconds) {
   return pair(whole, 86_400, "days", 3600, "h");
 }
 
+/** To the second, however long: it is seen to go down. @param {number} seconds A whole number. */
+export function toTheSecond(seconds) {
+  const { floor } = Math;
+  const parts = {
+    d: floor(seconds / 86_400),
+    h: floor(seconds / 3_600) % 24,
+    min: floor(seconds / 60) % 60,
+    s: seconds % 60,
+  };
+  const shown = Object.entries(parts).map(([unit, value]) => `${value} ${unit}`);
+  return shown.slice(Object.values(parts).findIndex(Boolean)).join(" ");
+}
+
+/** To the hundredth of a second where that is much of it. @param {number} ms */
+export const exactDuration = (ms) =>
+  ms < 10_000 ? `${(ms / 1000).toLocaleString(undefined, { maximumFractionDigits: 2 })} s` : duration(ms / 1000);
+
 function pair(whole, large, largeName, small, smallName) {
   const [first, second] = [Math.floor(whole / large), Math.floor((whole % large) / small)];
   return second === 0 ? `${first} ${largeName}` : `${first} ${largeName} ${second} ${smallName}`;

@@ -64,6 +64,9 @@ export const CAUSES = {
   rejected: "Claude refused the request.",
 };
 
+/** What an id that the API does not know may have been. */
+export const NO_SUCH_JOB = "There is no job with this id: there never was, or it has been erased, or its time is over.";
+
 /** Why a job waits: `waiting.reason`, which of a `retrying` job is the cause of its last failure. */
 export function whyItWaits(status, reason) {
   if (reason === "deferred") return "It waits for quieter hours.";

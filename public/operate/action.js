@@ -4,12 +4,6 @@
  */
 import { h, tell, uniqueId } from "../dom.js";
 
-/** With a heading that can be led to. */
-export function card(name, ...content) {
-  const heading = h("h2", { tabindex: "-1" }, name);
-  return { heading, element: h("section", { class: "card" }, h("div", { class: "head" }, heading), ...content) };
-}
-
 /**
  * @param {object} options
  * @param {string} options.name What its button says.

@@ -1,8 +1,8 @@
 /** Forcing a gate (B11): what each is at now, the form, and what is in force of it. */
+import { card } from "../card.js";
 import { h } from "../dom.js";
 import { choice, field } from "../field.js";
 import { gateStateName } from "../words.js";
-import { card } from "./action.js";
 import { stamped } from "./in-force.js";
 import { orderForm } from "./order.js";
 
@@ -61,7 +61,7 @@ export class Gates {
         done: `${this.#named} is forced ${state.value}. ${WHEN}`,
       }),
     });
-    this.card = card("Gates", this.states, form.element);
+    this.card = card("Gates", [this.states, form.element]);
   }
 
   get #named() {

@@ -1,6 +1,8 @@
 /** What is in force now, by whose order and for how long yet; and the way to end each. */
+import { card } from "../card.js";
 import { h, tell } from "../dom.js";
-import { card } from "./action.js";
+import { momentIn, secondsUntil, tick } from "../ticking.js";
+import { toTheSecond } from "../time.js";
 import { ending } from "./order.js";
 
 /** @typedef {{ id: string, what: string, note: string, author: string, endsAt: number, end: Parameters<typeof ending>[1] }} Order */
@@ -11,14 +13,13 @@ export const stamped = (order) => order && { ...order, endsAt: performance.now()
 export class InForce {
   #rows = new Map();
   #shared;
-  #timer;
 
   constructor(shared) {
     this.#shared = shared;
     this.none = h("p", { class: "hint" }, "Asking …");
     this.list = h("ul", { class: "orders" });
     this.said = h("p", { class: "said", role: "status", hidden: true });
-    Object.assign(this, card("In force now", this.none, this.list, this.said));
+    Object.assign(this, card("In force now", [this.none, this.list, this.said]));
   }
 
   /** @param {Order[]} orders @param {boolean} areAll Whether it is known that there are no others. */
@@ -30,7 +31,7 @@ export class InForce {
       this.#rows.delete(id);
     }
     for (const { id, what, note, author, endsAt, end } of orders) {
-      const row = this.#rows.get(id) ?? this.#row(id, end);
+      const row = this.#rows.get(id) ?? this.#row(id, end, endsAt);
       row.endsAt = endsAt;
       tell(row.what, what);
       tell(row.note, note);
@@ -41,29 +42,25 @@ export class InForce {
     this.element.classList.toggle("some", orders.length > 0);
     // Whoever was in a row that is gone must not be lost.
     if (wasHere && !this.list.contains(document.activeElement)) this.heading.focus();
-    this.#tick();
   }
 
-  start() {
-    clearInterval(this.#timer);
-    this.#timer = setInterval(() => this.#tick(), 1_000);
+  /** What is left of an order; once there is nothing, the server is asked how it is now. */
+  #left(row) {
+    const left = secondsUntil(row.endsAt);
+    const wasOver = row.isOver;
+    row.isOver = left <= 0;
+    if (row.isOver && !wasOver) void this.#shared.onChanged();
+    return row.isOver ? "is over now" : `${toTheSecond(left)} left`;
   }
 
-  stop() {
-    clearInterval(this.#timer);
-  }
-
-  #tick() {
-    for (const row of this.#rows.values()) {
-      const left = Math.ceil((row.endsAt - performance.now()) / 1_000);
-      tell(row.left, left > 0 ? `${countdown(left)} left` : "is over now");
-      if (left === 0) void this.#shared.onChanged();
-    }
-  }
-
-  #row(id, end) {
-    const row = { what: h("strong"), left: h("span", { class: "left" }), note: h("q"), author: h("span") };
-    const { what, left, note, author } = row;
+  #row(id, end, endsAt) {
+    const row = { endsAt, what: h("strong"), note: h("q"), author: h("span") };
+    const { what, note, author } = row;
+    const left = h(
+      "span",
+      { class: "left" },
+      tick(() => this.#left(row)),
+    );
     row.element = h(
       "li",
       {},
@@ -75,17 +72,4 @@ export class InForce {
     this.list.append(row.element);
     return row;
   }
-}
-
-/** To the second, however long: it is seen to go down. */
-function countdown(seconds) {
-  const { floor } = Math;
-  const parts = {
-    d: floor(seconds / 86_400),
-    h: floor(seconds / 3_600) % 24,
-    min: floor(seconds / 60) % 60,
-    s: seconds % 60,
-  };
-  const shown = Object.entries(parts).map(([unit, value]) => `${value} ${unit}`);
-  return shown.slice(Object.values(parts).findIndex(Boolean)).join(" ");
 }

@@ -1,9 +1,9 @@
 /** What every order of an operator has: an end, a reason, and who gave it; the form for one, and the taking back of one. */
+import { ask, fromNow } from "../ask.js";
 import { h } from "../dom.js";
 import { choice, field } from "../field.js";
 import { duration, moment } from "../time.js";
 import { action } from "./action.js";
-import { ask, fromNow } from "./api.js";
 
 const QUICK = [900, 3_600, 14_400];
 const OTHER = "other";

@@ -1,7 +1,8 @@
 /** Pausing a queue, and draining the deployment: what is unfinished, the forms, and what is in force of it. */
+import { card } from "../card.js";
 import { h, tell } from "../dom.js";
 import { choice } from "../field.js";
-import { card } from "./action.js";
+import { count } from "../numbers.js";
 import { stamped } from "./in-force.js";
 import { orderForm } from "./order.js";
 
@@ -11,8 +12,7 @@ const DRAIN = "/v1/drain";
 const pathOf = (name) => (name === DRAIN ? DRAIN : `/v1/queues/${name}/pause`);
 const orderIn = ({ queues, drain }, name) => (name === DRAIN ? drain : queues[name].paused);
 /** The Meter may be silent. */
-export const jobs = (count) =>
-  typeof count === "number" ? `${count.toLocaleString()} ${count === 1 ? "job" : "jobs"}` : "an unknown number of jobs";
+export const jobs = (many) => (typeof many === "number" ? count(many, "job") : "an unknown number of jobs");
 
 export class Queues {
   #state;
@@ -35,8 +35,8 @@ export class Queues {
       hint: "Apps that are refused read it.",
       plan: (length) => this.#drain(length),
     });
-    this.pauseCard = card("Queues", this.states, pausing.element);
-    this.drainCard = card("Drain", this.left, draining.element);
+    this.pauseCard = card("Queues", [this.states, pausing.element]);
+    this.drainCard = card("Drain", [this.left, draining.element]);
   }
 
   get isDraining() {

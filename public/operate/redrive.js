@@ -1,9 +1,11 @@
 /** Re-driving: one job by its id, and all that have failed or that wait, ten at a time. */
+import { ask } from "../ask.js";
+import { card } from "../card.js";
 import { h, tell } from "../dom.js";
 import { choice, field } from "../field.js";
+import { number, sum } from "../numbers.js";
 import { FAILURES, failure, statusName, whyItWaits } from "../words.js";
-import { action, card } from "./action.js";
-import { ask } from "./api.js";
+import { action } from "./action.js";
 import { jobs } from "./queues.js";
 
 const AT_ONCE = 10;
@@ -62,7 +64,7 @@ export class Redrive {
     this.goOn = h("button", { type: "button", class: "quiet", onclick: () => this.#drive() }, "Go on");
     const buttons = h("div", { class: "row" }, this.stop, this.goOn);
     this.outcome = h("div", { class: "run column", hidden: true }, this.progress, this.fault, buttons);
-    this.card = card("Re-drive", one.element, all.element, this.outcome);
+    this.card = card("Re-drive", [one.element, all.element, this.outcome]);
   }
 
   fill(id) {
@@ -156,12 +158,10 @@ export class Redrive {
 
   #show() {
     const { isGoing, isOver, isStopped, outcomes, most } = this.#run;
-    const looked = Object.values(outcomes).reduce((sum, count) => sum + count, 0);
-    const parts = Object.entries(outcomes).map(
-      ([name, count]) => `${count.toLocaleString()} ${OUTCOMES[name] ?? name}`,
-    );
+    const looked = sum(Object.values(outcomes));
+    const parts = Object.entries(outcomes).map(([name, count]) => `${number(count)} ${OUTCOMES[name] ?? name}`);
     const begin = isOver ? "Over" : isStopped ? "Stopping" : isGoing ? "Under way" : "Stopped";
-    const of = typeof most !== "number" || isOver ? "" : ` of at most ${most.toLocaleString()}`;
+    const of = typeof most !== "number" || isOver ? "" : ` of at most ${number(most)}`;
     tell(this.progress, `${begin}: ${[`${jobs(looked)}${of} looked at`, ...parts].join(", ")}.`);
     const wasHere = this.outcome.contains(document.activeElement);
     this.stop.hidden = !isGoing;

@@ -1,6 +1,7 @@
 /** The runbook in short (B18): from what one sees to what to look at, and to the knob. docs/runbook.md has all of it. */
+import { card } from "../card.js";
 import { h } from "../dom.js";
-import { card } from "./action.js";
+import { table } from "../tables.js";
 
 const WATCH = ["#watch", "Watch"];
 const GATE = ["#operate/gate", "Force the gate"];
@@ -23,9 +24,6 @@ const ROWS = [
 
 export function symptoms() {
   const text = (part) => (Array.isArray(part) ? h("a", { href: part[0] }, part[1]) : part);
-  const cell = (parts) => h("td", {}, parts.map(text));
-  const row = ([symptom, look, knob]) => h("tr", {}, h("th", { scope: "row" }, symptom), cell(look), cell(knob));
-  const heads = ["You see", "Look at", "Turn"].map((text) => h("th", { scope: "col" }, text));
-  const table = h("table", {}, h("thead", {}, h("tr", {}, heads)), h("tbody", {}, ROWS.map(row)));
-  return card("Which knob?", table).element;
+  const rows = ROWS.map(([symptom, ...more]) => [symptom, ...more.map((parts) => parts.map(text))]);
+  return card("Which knob?", [table(["You see", "Look at", "Turn"], rows, { named: true })]).element;
 }

@@ -2,16 +2,16 @@
  * Operate: the knobs, and above them what is in force, with who turned it, why, and for how long yet. `#operate/job_…` fills that job
  * in to be re-driven; `#operate/gate` and its like lead to a knob.
  */
+import { ask } from "../ask.js";
 import { h, tell } from "../dom.js";
-import { keyField } from "../key-field.js";
 import { keys } from "../keys.js";
-import { ask } from "../operate/api.js";
 import { Gates } from "../operate/gates.js";
 import { InForce } from "../operate/in-force.js";
 import { authorField } from "../operate/order.js";
 import { Queues } from "../operate/queues.js";
 import { Redrive } from "../operate/redrive.js";
 import { symptoms } from "../operate/symptoms.js";
+import { operatorKey } from "../operator-key.js";
 
 export const title = "Operate";
 
@@ -33,12 +33,7 @@ class Operate {
   #readings = 0;
 
   constructor() {
-    this.key = keyField({
-      role: "operator",
-      label: "Operator key",
-      hint: "ADMIN_KEY. It stays in this tab’s memory: a reload forgets it.",
-      check: (key) => ask("/v1/gates", { key }),
-    });
+    this.key = operatorKey();
     this.trouble = h("p", { class: "fault", role: "status", hidden: true });
     const author = authorField();
     this.author = author.card;
@@ -81,14 +76,12 @@ class Operate {
   show(place) {
     this.#isShown = true;
     this.#place = place;
-    this.inForce.start();
     this.#look();
   }
 
   hide() {
     this.#isShown = false;
     this.#place = "";
-    this.inForce.stop();
     this.redrive.pause();
     clearTimeout(this.#timer);
   }

@@ -11,6 +11,7 @@ import {
   Spillway,
   UnavailableError,
 } from "../client/index.js";
+import { card } from "../card.js";
 import { h, tell } from "../dom.js";
 import { jobDetails } from "../job-details.js";
 import { JobList } from "../job-list.js";
@@ -58,7 +59,6 @@ class Try {
       check: mayOpen,
     });
     this.list = new JobList(() => this.#spillway);
-    this.heading = h("h2", { tabindex: "-1" }, "The job");
     this.pill = h("span", { class: "pill" });
     this.placeholder = this.#placeholder();
     this.fault = h("div", { class: "fault", role: "alert", hidden: true });
@@ -67,6 +67,8 @@ class Try {
     this.again = h("button", { type: "button", class: "quiet", onclick: () => this.#watch() }, "Go on watching");
     this.job = h("div", {}, this.placeholder.element, this.fault, this.again, this.detailsBox);
     this.empty = h("p", { class: "hint" });
+    const shown = card("The job", [this.empty, this.job], this.pill);
+    this.heading = shown.heading;
     this.element = h(
       "div",
       { class: "view try" },
@@ -78,18 +80,7 @@ class Try {
         this.key.element,
         tryForm((job) => this.#submit(job)).element,
       ),
-      h(
-        "div",
-        { class: "column" },
-        h(
-          "section",
-          { class: "card", "aria-label": "The job" },
-          h("div", { class: "row apart head" }, this.heading, this.pill),
-          this.empty,
-          this.job,
-        ),
-        this.list.element,
-      ),
+      h("div", { class: "column" }, shown.element, this.list.element),
     );
     keys.onChange((role) => role === "client" && this.#useKey());
     this.#showJob();

@@ -3,10 +3,15 @@
  * hours, and each job's history (`#watch/job_…`). Everything on it is what the running Worker has counted or kept; where there is
  * nothing, it says so. What is done about it is another view's.
  */
+import { ask } from "../ask.js";
+import { card } from "../card.js";
 import { barChart, depthChart } from "../chart.js";
 import { h, tell } from "../dom.js";
-import { keyField } from "../key-field.js";
 import { keys } from "../keys.js";
+import { count, number, percent, sum } from "../numbers.js";
+import { operatorKey } from "../operator-key.js";
+import { swap } from "../swap.js";
+import { scrollingTable } from "../tables.js";
 import { moment } from "../time.js";
 import { causeName } from "../words.js";
 import { figures } from "../watch/figures.js";
@@ -14,7 +19,6 @@ import { gateCards, openPeriods } from "../watch/gates.js";
 import { HoursOfDay } from "../watch/hours.js";
 import { isOver, Job } from "../watch/job.js";
 import { Jobs } from "../watch/jobs.js";
-import { ask, card, count, number, percent, sum, swap, table } from "../watch/parts.js";
 
 export const title = "Watch";
 
@@ -40,12 +44,7 @@ class Watch {
   #cameFrom = { id: "", top: 0 };
 
   constructor() {
-    this.key = keyField({
-      role: "operator",
-      label: "Operator key",
-      hint: "ADMIN_KEY. It stays in this tab’s memory: a reload forgets it.",
-      check: (key) => ask("/v1/gates", key),
-    });
+    this.key = operatorKey();
     this.trouble = h("p", { class: "fault", role: "status", hidden: true });
     this.figures = h("div", { class: "figures" });
     this.gates = h("div", { class: "column" });
@@ -67,11 +66,11 @@ class Watch {
       "div",
       { class: "column" },
       this.figures,
-      card("Gates", undefined, this.gates),
-      card("Calls", this.span, this.calls, this.causes),
-      card("Jobs that are not over", undefined, this.depthSaid, this.depth, this.stepsBox, this.success),
-      card("Last jobs", this.jobs.status, this.jobs.element),
-      card("Hours of the day", undefined, this.hours.element),
+      card("Gates", [this.gates]).element,
+      card("Calls", [this.calls, this.causes], this.span).element,
+      card("Jobs that are not over", [this.depthSaid, this.depth, this.stepsBox, this.success]).element,
+      card("Last jobs", [this.jobs.element], this.jobs.status).element,
+      card("Hours of the day", [this.hours.element]).element,
     );
     this.job = new Job();
     this.content = h("div", { class: "column", hidden: true }, this.overview, this.job.element);
@@ -125,7 +124,7 @@ class Watch {
 
   async #ask(path, signal) {
     try {
-      return await ask(path, keys.get("operator"), signal);
+      return await ask(path, { signal });
     } catch (error) {
       if (error.isKey) this.key.refuse(error.message);
       throw error;
@@ -183,7 +182,7 @@ class Watch {
     swap(this.calls, barChart(timeline, periods, this.#minutes));
     swap(
       this.causes,
-      table(
+      scrollingTable(
         ["Model", "How it ended", "Calls, last hour"],
         report.calls
           .toSorted((a, b) => b.calls - a.calls)
@@ -213,7 +212,7 @@ class Watch {
     const when = (at) => moment(new Date(Date.parse(from) + at * step_seconds * 1000).toISOString());
     const rows = unfinished.map((left, at) => [when(at), submitted[at], finished[at], left]);
     const moved = rows.filter(([, came, ended]) => came > 0 || ended > 0).reverse();
-    swap(this.steps, table(["From", "Came in", "Ended", "Not over at its end"], moved, "Nothing has moved."));
+    swap(this.steps, scrollingTable(["From", "Came in", "Ended", "Not over at its end"], moved, "Nothing has moved."));
   }
 }
 

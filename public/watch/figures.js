@@ -1,6 +1,7 @@
 /** The four figures with their objectives. A figure is said in words too: a colour alone tells nothing to who cannot see it. */
 import { h } from "../dom.js";
-import { number, percent, seconds } from "./parts.js";
+import { number, percent } from "../numbers.js";
+import { exactDuration } from "../time.js";
 
 /** @param {object} figures Those of GET /v1/metrics. */
 export function figures({ overload_rate, exposure, fallback_rate, dwell_p95_seconds, held_dwell_p95_seconds }) {
@@ -30,7 +31,8 @@ function share(name, { value, count, of, state }, note, what) {
   return figure(name, value === null ? "–" : percent(value), note, state, basis);
 }
 
-const atMost = ({ at_most, of }) => (of === 0 ? "–" : at_most === null ? "over 4 h" : `≤ ${seconds(at_most * 1000)}`);
+const atMost = ({ at_most, of }) =>
+  of === 0 ? "–" : at_most === null ? "over 4 h" : `≤ ${exactDuration(at_most * 1000)}`;
 
 function dwell(free, held) {
   const apart = held.of > 0 ? `; ${atMost(held)} for ${number(held.of)} that were held` : "";

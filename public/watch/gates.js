@@ -1,9 +1,9 @@
 /** Each gate with its state, how long it will be so, what holds it, who forced it, and its last moves. */
 import { h } from "../dom.js";
+import { count } from "../numbers.js";
+import { age, countdown } from "../ticking.js";
 import { moment } from "../time.js";
 import { gateStateName, holdName } from "../words.js";
-import { count } from "./parts.js";
-import { age, countdown } from "./ticking.js";
 
 /** @param {Record<string, object>} gates Those of GET /v1/gates. @returns {Node[]} */
 export function gateCards(gates) {

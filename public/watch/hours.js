@@ -6,7 +6,9 @@
  * hour is said in a sentence.
  */
 import { h, tell } from "../dom.js";
-import { count, percent, swap, table } from "./parts.js";
+import { count, number, percent } from "../numbers.js";
+import { swap } from "../swap.js";
+import { scrollingTable } from "../tables.js";
 
 const MOST_DAYS = 60;
 const HOUR_MS = 3_600_000;
@@ -47,7 +49,7 @@ export class HoursOfDay {
     this.#draw(byDay(hours, at));
     swap(
       this.table,
-      table(
+      scrollingTable(
         ["Hour, UTC", "Days", "Calls", "Failed, half of the days", "p95", "p99"],
         hours_of_day.map(({ hour, days, calls, failed_p50, failed_p95, failed_p99 }) => [
           clock(hour),
@@ -119,9 +121,7 @@ function drawCell(day, hour, { calls, failed }) {
   const found = LEVELS.findIndex((most) => share <= most);
   const level = share === undefined ? "none" : found < 0 ? LEVELS.length : found;
   const said =
-    share === undefined
-      ? "no calls"
-      : `${count(failed, "call")} of ${calls.toLocaleString()} failed, ${percent(share)}`;
+    share === undefined ? "no calls" : `${count(failed, "call")} of ${number(calls)} failed, ${percent(share)}`;
   return h("td", {
     class: `level-${level}`,
     tabindex: "-1",

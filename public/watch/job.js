@@ -3,10 +3,12 @@
  * told. All of it is the Worker's own record, as GET /v1/jobs/{id} tells it to the operator; nothing is guessed in between.
  */
 import { h, tell } from "../dom.js";
-import { moment } from "../time.js";
-import { CAUSES, DOWNGRADES, failure, statusName, whyItWaits } from "../words.js";
-import { count, seconds, swap, UNKNOWN } from "./parts.js";
-import { countdown } from "./ticking.js";
+import { count } from "../numbers.js";
+import { swap } from "../swap.js";
+import { facts } from "../tables.js";
+import { countdown } from "../ticking.js";
+import { exactDuration, moment } from "../time.js";
+import { CAUSES, DOWNGRADES, failure, NO_SUCH_JOB, statusName, whyItWaits } from "../words.js";
 
 const exactly = (at) => moment(at, "medium");
 const link = (view, id) => h("a", { href: `#${view}/${id}` }, h("code", {}, id));
@@ -55,7 +57,7 @@ export class Job {
       tell(this.pill, "");
     }
     const old = this.content.hidden ? "" : "What is shown may be old: ";
-    tell(this.fault, isUnknown ? UNKNOWN : old + error.message);
+    tell(this.fault, isUnknown ? NO_SUCH_JOB : old + error.message);
   }
 
   show(job) {
@@ -64,7 +66,7 @@ export class Job {
     tell(this.pill, statusName(job.status));
     this.content.hidden = false;
     swap(this.now, h("p", {}, standing(job), " ", h("a", { href: `#operate/${job.id}` }, "Act on it")));
-    swap(this.facts, facts(job));
+    swap(this.facts, factsOf(job));
     swap(this.steps, h("ol", { class: "steps-taken" }, ...steps(job)));
     swap(this.webhook, ...webhook(job));
   }
@@ -122,11 +124,11 @@ function standing({
   }[status];
 }
 
-function facts(job) {
+function factsOf(job) {
   const { operator = {}, error, finished_at, created_at } = job;
-  const took = finished_at && seconds(Date.parse(finished_at) - Date.parse(created_at));
+  const took = finished_at && exactDuration(Date.parse(finished_at) - Date.parse(created_at));
   const usage = job.result?.usage;
-  const rows = [
+  return facts([
     ["Client", operator.client],
     ["Kind and priority", `${job.kind}, ${job.priority}`],
     ["Model asked for", job.model_requested],
@@ -145,13 +147,7 @@ function facts(job) {
     ["Done again as", operator.regenerated_as && link("watch", operator.regenerated_as)],
     ["Reason", job.reason && h("code", {}, job.reason)],
     ["Error", error && [error.type, error.status, error.message, error.request_id].filter(Boolean).join(" · ")],
-  ];
-  const shown = rows.filter(([, value]) => value);
-  return h(
-    "dl",
-    { class: "facts" },
-    ...shown.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))),
-  );
+  ]);
 }
 
 /** All that is known to have happened, in its order. */
@@ -178,8 +174,8 @@ function steps(job) {
 
 function failedCall(call, mayComeYet) {
   const { at, model, cause, status, request_id, costs_attempt, computed_wait_ms, real_wait_ms } = call;
-  const drawn = computed_wait_ms === null ? undefined : `drew a wait of ${seconds(computed_wait_ms)}`;
-  const passed = real_wait_ms === null ? undefined : `waited ${seconds(real_wait_ms)}`;
+  const drawn = computed_wait_ms === null ? undefined : `drew a wait of ${exactDuration(computed_wait_ms)}`;
+  const passed = real_wait_ms === null ? undefined : `waited ${exactDuration(real_wait_ms)}`;
   const more = [
     model,
     costs_attempt ? "used an attempt up" : "used no attempt up",
@@ -199,7 +195,7 @@ function stay({ reason, from, until, waits }) {
   const long =
     until === undefined
       ? "it waits still"
-      : `until ${exactly(until)}, ${seconds(Date.parse(until) - Date.parse(from))}`;
+      : `until ${exactly(until)}, ${exactDuration(Date.parse(until) - Date.parse(from))}`;
   return { at: from, what, more: `${long}${waits > 1 ? `; ${waits} waits in a row` : ""}` };
 }
 
@@ -226,7 +222,7 @@ function webhook({ webhook, operator = {} }) {
 }
 
 function event({ type, attempts, delivered_at, next_attempt_seconds, given_up_at, last_error }) {
-  const tries = attempts === 1 ? "1 try" : `${attempts} tries`;
+  const tries = count(attempts, "try", "tries");
   const state = delivered_at
     ? `delivered ${exactly(delivered_at)}`
     : given_up_at

@@ -3,9 +3,10 @@
  * reaches (a hundred jobs); who looks further back reads on by hand, and then what is shown stays as it was read.
  */
 import { h, tell, uniqueId } from "../dom.js";
+import { count, number } from "../numbers.js";
+import { swap } from "../swap.js";
 import { moment } from "../time.js";
-import { STATUSES, statusName } from "../words.js";
-import { count, number, swap, UNKNOWN } from "./parts.js";
+import { NO_SUCH_JOB, STATUSES, statusName } from "../words.js";
 
 const ON_A_PAGE = 20;
 const MOST_FOLLOWED = 100;
@@ -143,7 +144,7 @@ export class Jobs {
       this.input.value = "";
       location.hash = `#watch/${id}`;
     } catch (error) {
-      this.#refuse(error.status === 404 ? UNKNOWN : error.message);
+      this.#refuse(error.status === 404 ? NO_SUCH_JOB : error.message);
     } finally {
       this.find.disabled = false;
     }

@@ -1,8 +1,8 @@
 /**
- * How the operator asks the API. What goes wrong is an Error with what is known then: `problems`, by the places that the API names;
- * `isKey`, that the key opens nothing; `status`, if there was an answer.
+ * How the operator asks the API, and what time it is there. What goes wrong is an Error with what is known then: `problems`, by the
+ * places that the API names; `isKey`, that the key opens nothing; `status`, if there was an answer.
  */
-import { keys } from "../keys.js";
+import { keys } from "./keys.js";
 
 /** Ten jobs may take long. */
 const PATIENCE_MS = 60_000;
@@ -15,16 +15,24 @@ export const fromNow = (seconds) => new Date(Date.now() + aheadMs + seconds * 10
 
 /**
  * @param {string} path
- * @param {{ method?: string, body?: object, key?: string }} [options]
+ * @param {{ method?: string, body?: object, key?: string, signal?: AbortSignal }} [options] `signal` is for who no longer wants to
+ *   know: what it rejects with then says nothing.
  */
-export async function ask(path, { method = "GET", body, key = keys.get("operator") } = {}) {
+export async function ask(path, { method = "GET", body, key = keys.get("operator"), signal } = {}) {
   const headers = { authorization: `Bearer ${key}`, accept: "application/json" };
   if (body) headers["content-type"] = "application/json";
-  const signal = AbortSignal.timeout(PATIENCE_MS);
+  const patience = AbortSignal.timeout(PATIENCE_MS);
   let response;
   let answer;
   try {
-    response = await fetch(path, { method, headers, body: body && JSON.stringify(body), signal });
+    response = await fetch(path, {
+      method,
+      headers,
+      body: body && JSON.stringify(body),
+      signal: signal ? AbortSignal.any([signal, patience]) : patience,
+      // Nothing of it is kept by the browser: with the client's key the same address is answered otherwise.
+      cache: "no-store",
+    });
     answer = await response.json();
   } catch (error) {
     if (!response) throw unreachable(method, error);
