@@ -58,11 +58,13 @@ export const PHONE = { viewport: { width: 360, height: 740 }, hasTouch: true, is
  *
  * @param {import("playwright-core").Browser} browser
  * @param {string} url
- * @param {import("playwright-core").BrowserContextOptions & { hash?: string }} [options]
+ * @param {import("playwright-core").BrowserContextOptions & { hash?: string, clock?: boolean }} [options] `clock`: the page's timers
+ *   can be put ahead (`later`); until then they go as they would.
  */
-export async function open(browser, url, { hash = "", ...options } = {}) {
+export async function open(browser, url, { hash = "", clock = false, ...options } = {}) {
   const context = await browser.newContext({ locale: "en-GB", timezoneId: "UTC", ...options });
   const page = await context.newPage();
+  if (clock) await page.clock.install();
   page.setDefaultTimeout(40_000);
   const wrong = [];
   page.on("console", (message) => message.type() === "error" && wrong.push(message.text()));
@@ -112,6 +114,23 @@ export async function line(url) {
     mend: () => (isCut = false),
     close: () => (cut(), server.close()),
   };
+}
+
+/**
+ * Puts the clock of a page that was opened with `clock` ahead, with every timer that is due until then, and answers what the page has
+ * asked of the API meanwhile, by its paths. What it asks last is ours, so that nothing it has asked before is overlooked.
+ */
+export async function later(page, ms) {
+  const asked = [];
+  const listen = (request) => asked.push(new URL(request.url()).pathname);
+  page.on("request", listen);
+  await page.clock.runFor(ms);
+  const last = page.waitForRequest("**/healthz");
+  await page.evaluate(() => fetch("/healthz").then((response) => response.text()));
+  await last;
+  page.off("request", listen);
+  assert.equal(asked.at(-1), "/healthz", `${asked}`);
+  return asked.slice(0, -1).filter((path) => path.startsWith("/v1/"));
 }
 
 /** Gives a client's key, and waits until it is taken. */

@@ -174,32 +174,36 @@ describeInBrowser("Operate", async (browser) => {
   });
 
   test("drains: apps are refused with the note, what is there goes down to nothing, and it is ended", async () => {
-    const { page, clean } = await opened();
-    await spillway.fake.setScript({
-      rules: [{ when: { marker: "[[last]]" }, then: { delay_ms: 14_000 } }, { then: { delay_ms: 8_000 } }],
-    });
+    // Whom the script names fails, and tries again every second or so, until it names it no more.
+    const patient = await start({ policy: { max_attempts: 100, max_calls: 1_000, breaker: NEVER_OPEN } });
+    after(() => patient.stop());
+    const holdBack = (...markers) =>
+      patient.fake.setScript({ rules: markers.map((marker) => ({ when: { marker }, then: { status: 500 } })) });
+    await holdBack("[[first]]", "[[last]]");
+    const { page, clean } = await open(browser, patient.url, { hash: "#operate" });
+    await giveOperatorKey(page);
+    await page.locator(".states li").first().waitFor();
     const jobs = [];
-    for (const priority of ["high", "low"]) {
-      jobs.push(await spillway.accepted(submission(priority === "low" ? "[[last]]" : "[[first]]", { priority })));
-    }
+    for (const marker of ["first", "last"]) jobs.push(await patient.accepted(submission(`[[${marker}]]`)));
     await page.getByText("2 jobs unfinished.", { exact: true }).waitFor();
     await ask(page, "Drain", { why: NOTE });
     assert.match(await asked(page, "Take nothing new for 15 min?"), /503.*your note.*: 2 jobs\./s);
     await page.getByRole("button", { name: "Yes, drain" }).click();
     await orders(page).getByText("Draining: 2 jobs unfinished").waitFor();
-    const refused = await spillway.submit(submission("[[refused]]"));
+    const refused = await patient.submit(submission("[[refused]]"));
     assert.equal(refused.status, 503);
     assert.ok(refused.body.error.message.includes(NOTE), refused.text);
+    await holdBack("[[last]]");
     await orders(page).getByText("Draining: 1 job unfinished").waitFor();
+    await holdBack();
     await orders(page).getByText("Drained", { exact: true }).waitFor();
-    for (const id of jobs) assert.equal((await spillway.job(id)).body.status, "done");
-    assert.equal(spillway.calls({ marker: "refused" }).length, 0);
+    for (const id of jobs) assert.equal((await patient.job(id)).body.status, "done");
+    assert.equal(patient.calls({ marker: "refused" }).length, 0);
     await assertAccessible(page);
     await page.getByRole("form", { name: "End the drain" }).getByRole("button").click();
     await page.getByRole("button", { name: "Yes, end the drain" }).click();
     await page.getByText("New jobs are taken again.").waitFor();
-    await spillway.fake.setScript({});
-    await spillway.untilDone(await spillway.accepted(submission("[[taken]]")));
+    await patient.untilDone(await patient.accepted(submission("[[taken]]")));
     await clean();
   });
 

@@ -7,7 +7,7 @@ import { join } from "node:path";
 import { after, test } from "node:test";
 import { root } from "../../scripts/lib/paths.mjs";
 import { eventually, KEYS, MODEL, start, submission } from "../e2e/harness.mjs";
-import { assertAccessible, describeInBrowser, open, PHONE } from "./browser.mjs";
+import { assertAccessible, describeInBrowser, later, open, PHONE } from "./browser.mjs";
 import { giveOperatorKey, untilItAgrees, watch } from "./operator.mjs";
 
 const MINUTE = 60_000;
@@ -161,7 +161,7 @@ describeInBrowser("Watch", async (browser) => {
   });
 
   test("asks nothing while another view is shown, and says when what it shows may be old", async () => {
-    const { page, clean } = await open(browser, spillway.url, { hash: "#watch" });
+    const { page, clean } = await open(browser, spillway.url, { hash: "#watch", clock: true });
     await watch(page);
     await page.route("**/v1/metrics**", (route) =>
       route.fulfill({ status: 503, json: { error: { message: "not now" } } }),
@@ -170,10 +170,10 @@ describeInBrowser("Watch", async (browser) => {
     await page.unroute("**/v1/metrics**");
     await page.getByText("What is shown may be old").waitFor({ state: "hidden" });
     await page.getByRole("link", { name: "Try" }).click();
-    const asked = [];
-    page.on("request", (request) => asked.push(request.url()));
-    await new Promise((resolve) => setTimeout(resolve, 6_000));
-    assert.deepEqual(asked.filter((url) => url.includes("/v1/")), []); // prettier-ignore
+    assert.deepEqual(await later(page, 60_000), []);
+    await page.getByRole("link", { name: "Watch" }).click();
+    await page.waitForResponse("**/v1/gates");
+    assert.ok((await later(page, 60_000)).length > 0, "as it does while it is shown");
     await clean([/status of 503/]);
   });
 
