@@ -49,7 +49,8 @@ export class Redrive {
       Object.entries(FAILURES).map(([name, { what }]) => h("option", { value: name }, what)),
     );
     this.since = h("input", { type: "datetime-local" });
-    const hint = "Requests that Claude refused as such are left alone, unless you choose them.";
+    const hint =
+      "Requests that Claude refused as such, jobs whose users did not want them to wait, and answers that broke off are left alone, unless you choose them.";
     const reason = field("Why they failed", this.reason, hint);
     const since = field("Since", this.since, "Left empty: all that are kept.");
     const all = action({

@@ -218,6 +218,9 @@ describeInBrowser("Operate", async (browser) => {
     const during = failing.calls().length;
     const { page, clean } = await open(browser, failing.url, { hash: `#operate/${ids[0]}` });
     await giveOperatorKey(page);
+    await page
+      .getByText(/refused as such, .*to wait, and .*broke off are left alone, unless you choose them\.$/)
+      .waitFor();
     const one = form(page, "Re-drive one job");
     const id = one.getByLabel("One job, by its id");
     assert.equal(await id.inputValue(), ids[0]);
