@@ -22,8 +22,12 @@ import { Jobs } from "../watch/jobs.js";
 
 export const title = "Watch";
 
-/** How often it asks again while it is looked at; of a job that is not over more often. */
+/**
+ * How often it asks again while it is looked at: for the figures and the gates, and for what costs more and moves less, the pictures, the
+ * hours and the list; of a job that is not over more often.
+ */
 const EVERY_MS = 5_000;
+const WHOLE_EVERY_MS = 15_000;
 const JOB_EVERY_MS = 2_000;
 /** How far back, in minutes. */
 const SPANS = { "1 hour": 60, "15 minutes": 15, "6 hours": 360, "2 days": 2_880 };
@@ -39,6 +43,8 @@ class Watch {
   #isShown = false;
   #minutes = SPANS["1 hour"];
   #timeline;
+  /** When all of it is asked for again, by this tab's clock. */
+  #wholeAt = 0;
   /** The job that is looked at, if it is one, and where on the page its reader came from. */
   #id = "";
   #cameFrom = { id: "", top: 0 };
@@ -83,7 +89,7 @@ class Watch {
       this.trouble,
       this.content,
     );
-    keys.onChange((role) => role === "operator" && this.#look());
+    keys.onChange((role) => role === "operator" && this.#lookAnew());
   }
 
   /** @param {string} id The job that the address names; none, and it is the overview. */
@@ -97,7 +103,7 @@ class Watch {
     this.overview.hidden = id !== "";
     this.job.element.hidden = id === "";
     if (wasShown && id !== before) this.#arrive();
-    this.#look();
+    this.#lookAnew();
   }
 
   /** To the job's name, or back to where the list was left. */
@@ -119,6 +125,11 @@ class Watch {
 
   #choose() {
     this.#minutes = Number(this.span.value);
+    this.#lookAnew();
+  }
+
+  #lookAnew() {
+    this.#wholeAt = 0;
     this.#look();
   }
 
@@ -144,13 +155,17 @@ class Watch {
 
   /** @returns When to look again, in milliseconds, if at all. */
   async #lookAtAll(signal) {
-    const jobs = this.jobs.refresh();
+    // Half a round early, or a timer that is late by a little would put it off by a whole one.
+    const isWhole = performance.now() >= this.#wholeAt - EVERY_MS / 2;
+    const minutes = isWhole ? this.#minutes : 1;
+    const jobs = isWhole && this.jobs.refresh();
     try {
       const [report, { gates }] = await Promise.all([
-        this.#ask(`/v1/metrics?format=json&minutes=${this.#minutes}`, signal),
+        this.#ask(`/v1/metrics?format=json&minutes=${minutes}`, signal),
         this.#ask("/v1/gates", signal),
       ]);
       this.#draw(report, gates);
+      if (isWhole) this.#drawWhole(report);
       tell(this.trouble, undefined);
     } catch (error) {
       if (signal.aborted || error.isKey) return undefined;
@@ -173,13 +188,11 @@ class Watch {
     }
   }
 
+  /** What every answer has. */
   #draw(report, gates) {
-    const { timeline, unfinished, success, first_try, calls_per_answer } = report;
-    const periods = openPeriods(report);
-    this.#timeline = timeline;
+    const { success, first_try, calls_per_answer } = report;
     swap(this.figures, ...figures(report.figures));
     swap(this.gates, ...gateCards(gates));
-    swap(this.calls, barChart(timeline, periods, this.#minutes));
     swap(
       this.causes,
       scrollingTable(
@@ -190,10 +203,6 @@ class Watch {
         "No calls in the last hour.",
       ),
     );
-    const waiting = ["high", "medium", "low"].map((it) => `${number(unfinished[it] ?? 0)} ${it}`);
-    tell(this.depthSaid, `Not over: ${waiting.join(", ")}. ${depthInWords(timeline)}`);
-    swap(this.depth, depthChart(timeline, periods, this.#minutes));
-    this.#drawSteps();
     const said = [];
     if (success.value !== null) {
       said.push(
@@ -202,6 +211,19 @@ class Watch {
     }
     if (calls_per_answer.value !== null) said.push(`${calls_per_answer.value.toFixed(2)} calls for an answer.`);
     tell(this.success, said.join(" "));
+  }
+
+  /** What needs the timeline as far back as it is looked at. */
+  #drawWhole(report) {
+    const { timeline, unfinished } = report;
+    const periods = openPeriods(report);
+    this.#wholeAt = performance.now() + WHOLE_EVERY_MS;
+    this.#timeline = timeline;
+    swap(this.calls, barChart(timeline, periods, this.#minutes));
+    const waiting = ["high", "medium", "low"].map((it) => `${number(unfinished[it] ?? 0)} ${it}`);
+    tell(this.depthSaid, `Not over: ${waiting.join(", ")}. ${depthInWords(timeline)}`);
+    swap(this.depth, depthChart(timeline, periods, this.#minutes));
+    this.#drawSteps();
     this.hours.show(report);
   }
 

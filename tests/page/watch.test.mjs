@@ -160,6 +160,52 @@ describeInBrowser("Watch", async (browser) => {
     await clean([/status of 40[13]/]);
   });
 
+  test("asks for the figures and the gates every five seconds, for what moves less every fifteen, and at once for another span", async () => {
+    const { page, clean } = await open(browser, spillway.url, { hash: "#watch", clock: true });
+    // Its time stands still but for what is said here, and a round is over when the next one is planned.
+    await page.clock.pauseAt(Date.now() + MINUTE);
+    await page.evaluate(() => {
+      const plan = globalThis.setTimeout;
+      globalThis.rounds = 0;
+      globalThis.setTimeout = (what, ms, ...more) => {
+        if (ms === 5_000) globalThis.rounds += 1;
+        return plan(what, ms, ...more);
+      };
+    });
+    let asked = [];
+    page.on("request", (request) => {
+      const { pathname, searchParams } = new URL(request.url());
+      asked.push([pathname, searchParams.get("minutes") ?? searchParams.get("status")].filter(Boolean).join(" "));
+    });
+    let rounds = 0;
+    const round = async (begin) => {
+      asked = [];
+      rounds += 1;
+      await begin();
+      await eventually(async () => (await page.evaluate(() => globalThis.rounds)) === rounds, { timeout: 20_000 });
+      return asked.toSorted();
+    };
+    const five = () => page.clock.runFor(5_000);
+    const choose = (label, value) => page.getByLabel(label, { exact: true }).selectOption(value);
+    const some = ["/v1/gates", "/v1/metrics 1"];
+    const all = (minutes) => ["/v1/gates", "/v1/jobs", `/v1/metrics ${minutes}`];
+    await round(() => watch(page));
+    assert.deepEqual(await round(() => choose("How far back", "15 minutes")), all(15));
+    for (let n = 0; n < 2; n += 1) {
+      assert.deepEqual(await round(five), some);
+      assert.deepEqual(await round(five), some);
+      assert.deepEqual(await round(five), all(15));
+    }
+    assert.deepEqual(await round(five), some);
+    assert.deepEqual(await round(() => choose("How far back", "6 hours")), all(360));
+    asked = [];
+    const list = page.waitForResponse("**/v1/jobs?*status=failed");
+    await choose("Status", "failed");
+    await list;
+    assert.deepEqual(asked, ["/v1/jobs failed"]);
+    await clean();
+  });
+
   test("asks nothing while another view is shown, and says when what it shows may be old", async () => {
     const { page, clean } = await open(browser, spillway.url, { hash: "#watch", clock: true });
     await watch(page);
