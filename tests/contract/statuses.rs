@@ -433,9 +433,9 @@ fn the_operators_tag_changes_with_what_apps_are_not_woken_for_and_with_nothing_e
     record.settle(token, Settlement { failed_calls: Vec::new(), then }, at(2));
     type Change = fn(&mut Record);
     let changes: [(&str, Change); 4] = [
-        ("a try of its webhook", |record| drop(record.tick(at(3), &TIMING))),
-        ("its being done again", |record| drop(record.regenerate(JobId::random(2), None))),
-        ("by another job", |record| drop(record.regenerate(JobId::random(3), Some(&JobId::random(2))))),
+        ("a try of its webhook", |record| assert!(!record.tick(at(3), &TIMING).is_empty())),
+        ("its being done again", |record| assert!(record.regenerate(JobId::random(2), None).is_some())),
+        ("by another job", |record| assert!(record.regenerate(JobId::random(3), Some(&JobId::random(2))).is_some())),
         ("its webhook told again", |record| assert!(record.tell_again(at(9)))),
     ];
     let [app_tag, mut known] = tags(&record, at(2));
