@@ -216,7 +216,7 @@ impl Worker<'_> {
     async fn call(&self, call: &Call, request: &[u8]) -> Called {
         let config = self.invocation.config;
         let began_at = clock::now();
-        let Claimed { kind, priority, waited, .. } = self.claimed;
+        let Claimed { kind, priority, held, .. } = self.claimed;
         let priority = priority.name();
         log::event(&Event::CallStarted {
             job: self.id,
@@ -225,7 +225,7 @@ impl Worker<'_> {
             kind,
             priority,
             dwell_ms: call.asking.dwell_ms,
-            held: waited.is_some(),
+            held: *held,
         });
         let every = config.policy.gate().renew_every();
         let gate = self.gate(&call.model);

@@ -114,6 +114,8 @@ pub struct Claimed {
     pub ticket: Option<Ticket>,
     /// How long ago it was submitted, in milliseconds, if it has never been called for.
     pub dwell_ms: Option<u64>,
+    /// Whether anything but ourselves has kept it waiting since.
+    pub held: bool,
     /// How long until the deadline, in milliseconds: durations travel between machines, instants do not.
     pub remaining_ms: u64,
     /// The wait that this claim ends (B10).
@@ -137,6 +139,7 @@ json::object!(Claimed {
     deferrals,
     ticket,
     dwell_ms,
+    held = false,
     remaining_ms,
     waited
 });
@@ -233,6 +236,7 @@ impl Record {
             deferrals: self.deferrals,
             ticket: self.ticket,
             dwell_ms: (self.calls == 0).then(|| millis(now.since(self.created_at))),
+            held: self.was_held(),
             remaining_ms: millis(self.deadline_at.after(now)),
             waited,
         })

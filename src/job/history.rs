@@ -3,6 +3,7 @@
 //! that is one stay, with how often it was looked at.
 
 use crate::json;
+use crate::policy::answer::HoldReason;
 use crate::policy::cause::Cause;
 use crate::policy::time::Timestamp;
 
@@ -51,6 +52,14 @@ pub struct Stay {
 }
 
 json::object!(Stay { reason, from, until, waits = 1 });
+
+impl Stay {
+    /// The reason, if it was held.
+    #[must_use]
+    pub fn hold(&self) -> Option<HoldReason> {
+        json::read(&json::write(&self.reason)).ok()
+    }
+}
 
 /// The job enters a state in which it waits for `reason`, or for nothing. Of very many stays the oldest go.
 pub fn stay(stays: &mut Vec<Stay>, reason: Option<&str>, now: Timestamp) {

@@ -18,6 +18,7 @@ use super::settlement::{Ending, Hold, Settlement, Then};
 use super::spec::Spec;
 use super::state::{FailReason, State};
 use crate::json;
+use crate::policy::answer::HoldReason;
 use crate::policy::slots::Ticket;
 use crate::policy::time::{Timestamp, millis};
 
@@ -294,7 +295,14 @@ impl Record {
     #[must_use]
     pub fn is_exposed(&self) -> bool {
         let is_answered = self.state.model_used().is_some();
-        self.state.is_failed_by_load() || (self.spec.handed_over && self.state.is_terminal() && !is_answered)
+        let has_met_load = self.stays.iter().any(|stay| stay.hold().is_some_and(HoldReason::is_load));
+        self.state.is_failed_by_load(has_met_load)
+            || (self.spec.handed_over && self.state.is_terminal() && !is_answered)
+    }
+
+    /// Whether a gate, the hour, or somebody's word has kept it waiting: not a part of our own that did not do what it should.
+    pub(super) fn was_held(&self) -> bool {
+        self.stays.iter().any(|stay| !stay.hold().is_some_and(HoldReason::is_ours))
     }
 
     /// Whether there is nothing left to show: it was finished, and then erased. A job that was cancelled still says so.

@@ -137,16 +137,17 @@ impl State {
     }
 
     /// Whether the job failed because of the upstream's load, and not by the own rate, by its user's wish, or by what was asked
-    /// for (A10). Without a failed call it was the gate that let nobody through.
+    /// for (A10). Without a failed call it is what it was held for that counts: an order of the operator is no load.
     #[must_use]
-    pub fn is_failed_by_load(&self) -> bool {
+    pub fn is_failed_by_load(&self, has_met_load: bool) -> bool {
         match self {
             Self::Failed { reason, cause, .. } => {
                 let is_out_of_luck = matches!(
                     reason,
                     FailReason::AttemptsExhausted | FailReason::DeadlineExceeded | FailReason::Interrupted
                 );
-                is_out_of_luck && cause.is_none_or(|cause| matches!(cause.class(), Class::Overload | Class::Transient))
+                let is_load = |cause: Cause| matches!(cause.class(), Class::Overload | Class::Transient);
+                is_out_of_luck && cause.map_or(has_met_load, is_load)
             }
             _ => false,
         }

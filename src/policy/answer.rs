@@ -121,6 +121,21 @@ impl HoldReason {
         matches!(self, Self::BreakerOpen | Self::ProbeInFlight | Self::Overloaded | Self::Degraded | Self::Overridden)
     }
 
+    /// Whether Claude's load kept the job waiting, and not an order, a rate, an hour, or a part of our own.
+    #[must_use]
+    pub const fn is_load(self) -> bool {
+        matches!(
+            self,
+            Self::BreakerOpen | Self::ProbeInFlight | Self::Overloaded | Self::Degraded | Self::InFlightLimit
+        )
+    }
+
+    /// Whether it is a part of our own that did not do what it should.
+    #[must_use]
+    pub const fn is_ours(self) -> bool {
+        matches!(self, Self::GateUnavailable | Self::DeliveryBudget | Self::DeliveryLost)
+    }
+
     /// What to tell a person, as the second half of a sentence.
     #[must_use]
     pub const fn sentence(self) -> &'static str {

@@ -144,7 +144,10 @@ describe("alerts", { concurrency: true }, () => {
     const path = `/v1/gates/${MODEL}/override`;
     assert.equal((await spillway.request(path, { method: "PUT", as: "operator", body })).status, 200);
     await hook.until(2);
-    assert.match(hook.got[1].first, new RegExp(`^Spillway: ${MODEL}: the override is over, and its gate decides again`));
+    assert.match(
+      hook.got[1].first,
+      new RegExp(`^Spillway: ${MODEL}: the override is over, and its gate decides again`),
+    );
     assert.equal(hook.got.length, 2, "one message for the order, and one for its end");
   });
 

@@ -31,7 +31,7 @@ test("a method that a route does not have is 405, with those that it has in Allo
     [`/v1/jobs/${done}/events`]: "GET",
     "/v1/gates": "GET",
     "/v1/gates/any-model/override": "PUT, DELETE",
-    "/healthz": "GET",
+    "/healthz": "GET, HEAD",
   };
   for (const [path, allow] of Object.entries(routes)) {
     for (const method of ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]) {
@@ -93,6 +93,8 @@ test("healthz answers anybody: the version, and nothing wrong", async () => {
   const { version, ...rest } = body;
   assert.match(version, /^\d+\.\d+\.\d+/);
   assert.deepEqual(rest, { status: "ok", problems: [], warnings: [] });
+  const head = await spillway.request("/healthz", { method: "HEAD", as: null });
+  assert.deepEqual([head.status, head.text, head.headers.get("cache-control")], [200, "", "no-store"]);
 });
 
 test("until a job is over its status says when to ask again, and that it must not be cached", async () => {

@@ -51,6 +51,17 @@ async function outage(spillway) {
 }
 
 describe("the override", { concurrency: 4 }, () => {
+  test("of a model that nobody has called is kept, but looking at one, or taking back what was not ordered, keeps none", async (t) => {
+    const spillway = await own(t);
+    assert.equal((await release(spillway, { model: "mistyped" })).status, 200);
+    assert.deepEqual(Object.keys(await gates(spillway)).sort(), ["claude-haiku-5-5", MODEL]);
+    await forced(spillway, { state: "open" }, { model: "tomorrow" });
+    await release(spillway, { model: "tomorrow" });
+    assert.ok(Object.keys(await gates(spillway)).includes("tomorrow"));
+    const ended = await spillway.untilLog(({ event, model }) => event === "override_ended" && model === "tomorrow");
+    assert.equal(ended.early, true);
+  });
+
   test("forced open nobody calls: jobs of every priority are held and say why, and go on when it has ended by itself", async (t) => {
     const spillway = await own(t);
     const began = Date.now();

@@ -322,3 +322,52 @@ fn absurd_clocks_do_not_panic() {
         }
     }
 }
+
+/// A new job that was held for this until ten seconds after, and is claimed then.
+fn held_for(reason: HoldReason) -> (Record, spillway::job::Claimed) {
+    let mut record = job(86_400);
+    let Claim::Claimed(first) = record.claim(1, T0, &TIMING) else { panic!() };
+    let then = Then::Hold(Hold::new(reason, 10_000));
+    record.settle(first.token, Settlement { failed_calls: Vec::new(), then }, T0);
+    let turn = turn(&record);
+    let Claim::Claimed(second) = record.claim(turn, T0 + Duration::from_secs(10), &TIMING) else { panic!() };
+    assert!(!first.held && second.dwell_ms == Some(10_000));
+    (record, second)
+}
+
+#[test]
+fn a_job_that_a_gate_an_order_or_the_hour_has_held_waits_apart_and_one_that_we_have_kept_does_not() {
+    for (reason, is_apart) in [
+        (HoldReason::BreakerOpen, true),
+        (HoldReason::SpendCap, true),
+        (HoldReason::Overridden, true),
+        (HoldReason::Paused, true),
+        (HoldReason::Pacing, true),
+        (HoldReason::OffPeak, true),
+        (HoldReason::GateUnavailable, false),
+        (HoldReason::DeliveryBudget, false),
+    ] {
+        assert_eq!(held_for(reason).1.held, is_apart, "{reason:?}");
+    }
+}
+
+#[test]
+fn whose_deadline_passes_is_exposed_to_load_only_if_load_is_what_it_waited_for() {
+    for (reason, is_exposed) in [
+        (HoldReason::BreakerOpen, true),
+        (HoldReason::Overloaded, true),
+        (HoldReason::InFlightLimit, true),
+        (HoldReason::Paused, false),
+        (HoldReason::Overridden, false),
+        (HoldReason::Pacing, false),
+        (HoldReason::SpendCap, false),
+        (HoldReason::DeliveryBudget, false),
+    ] {
+        let (mut record, claimed) = held_for(reason);
+        let then = Then::Hold(Hold::new(reason, 86_400_000));
+        let settlement = Settlement { failed_calls: Vec::new(), then };
+        record.settle(claimed.token, settlement, T0 + Duration::from_secs(10));
+        tick(&mut record, T0 + Duration::from_secs(86_400));
+        assert_eq!((record.state.name(), record.is_exposed()), ("failed", is_exposed), "{reason:?}");
+    }
+}
