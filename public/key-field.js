@@ -48,6 +48,11 @@ export function keyField({ role, label, hint, check }) {
       if (keys.get(role) === undefined) refuse(`Give the ${label.toLowerCase()} first.`);
       return keys.get(role) !== undefined;
     }
+    // No header can hold another, and a browser's own words for that help nobody.
+    if (!/^[\x21-\x7e]+$/.test(key)) {
+      refuse("No key has such characters in it.");
+      return false;
+    }
     button.disabled = true;
     try {
       await check(key);

@@ -59,6 +59,7 @@ export function orderForm({ author, onRefusedKey, onChanged }, { name, fields = 
       const problems = check?.() ?? [];
       const isOther = quick.value === OTHER;
       if (isOther && !at.value) problems.push({ place: "until", message: "needs a day and a time" });
+      else if (isOther && end() <= fromNow(0)) problems.push({ place: "until", message: "has to be in the future" });
       if (!note.value.trim()) problems.push({ place: "note", message: "is needed by whoever finds the order" });
       if (problems.length > 0) throw Object.assign(new Error(), { problems });
       const length = isOther ? `until ${moment(end())}` : `for ${duration(quick.value)}`;

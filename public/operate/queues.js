@@ -11,13 +11,14 @@ const DRAIN = "/v1/drain";
 
 const pathOf = (name) => (name === DRAIN ? DRAIN : `/v1/queues/${name}/pause`);
 const orderIn = ({ queues, drain }, name) => (name === DRAIN ? drain : queues[name].paused);
+const versionIn = ({ versions }, name) => versions[name === DRAIN ? "drain" : name];
 /** The Meter may be silent. */
 export const jobs = (many) => (typeof many === "number" ? count(many, "job") : "an unknown number of jobs");
 
 export class Queues {
   #state;
   #everywhere = "";
-  /** What this tab has ordered, and until when the server's word may be older. */
+  /** What this tab has ordered. A reading of a lower version is an older one, of a place that has not heard of it yet. */
   #told = new Map();
   orders = [];
 
@@ -70,14 +71,14 @@ export class Queues {
 
   #order(name) {
     const told = this.#told.get(name);
-    const order = told && performance.now() < told.until ? told.order : stamped(orderIn(this.#state, name));
+    const isOlder = told && versionIn(this.#state, name) < told.version;
+    const order = isOlder ? told.order : stamped(orderIn(this.#state, name));
     return order && performance.now() < order.endsAt ? order : undefined;
   }
 
   #said(name, said) {
     const learn = (answer) => {
-      const until = performance.now() + answer.takes_effect_within_seconds * 1_000;
-      this.#told.set(name, { order: stamped(orderIn(answer, name)), until });
+      this.#told.set(name, { order: stamped(orderIn(answer, name)), version: versionIn(answer, name) });
     };
     return { ...said, path: pathOf(name), learn, done: `${said.done} ${this.#everywhere}` };
   }

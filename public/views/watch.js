@@ -52,6 +52,7 @@ class Watch {
   constructor() {
     this.key = operatorKey();
     this.trouble = h("p", { class: "fault", role: "status", hidden: true });
+    this.orders = h("p", { class: "note", role: "status", hidden: true });
     this.figures = h("div", { class: "figures" });
     this.gates = h("div", { class: "column" });
     this.span = h(
@@ -71,6 +72,7 @@ class Watch {
     this.overview = h(
       "div",
       { class: "column" },
+      this.orders,
       this.figures,
       card("Gates", [this.gates]).element,
       card("Calls", [this.calls, this.causes], this.span).element,
@@ -160,12 +162,13 @@ class Watch {
     const minutes = isWhole ? this.#minutes : 1;
     const jobs = isWhole && this.jobs.refresh();
     try {
-      const [report, { gates }] = await Promise.all([
+      const [report, { gates }, queues] = await Promise.all([
         this.#ask(`/v1/metrics?format=json&minutes=${minutes}`, signal),
         this.#ask("/v1/gates", signal),
+        isWhole ? this.#ask("/v1/queues", signal) : undefined,
       ]);
       this.#draw(report, gates);
-      if (isWhole) this.#drawWhole(report);
+      if (isWhole) this.#drawWhole(report, queues);
       tell(this.trouble, undefined);
     } catch (error) {
       if (signal.aborted || error.isKey) return undefined;
@@ -214,8 +217,9 @@ class Watch {
   }
 
   /** What needs the timeline as far back as it is looked at. */
-  #drawWhole(report) {
+  #drawWhole(report, queues) {
     const { timeline, unfinished } = report;
+    tell(this.orders, ordersInWords(queues));
     const periods = openPeriods(report);
     this.#wholeAt = performance.now() + WHOLE_EVERY_MS;
     this.#timeline = timeline;
@@ -236,6 +240,16 @@ class Watch {
     const moved = rows.filter(([, came, ended]) => came > 0 || ended > 0).reverse();
     swap(this.steps, scrollingTable(["From", "Came in", "Ended", "Not over at its end"], moved, "Nothing has moved."));
   }
+}
+
+/** Why jobs wait though every gate lets them: what the operator has ordered, which the view Operate ends. */
+function ordersInWords({ queues, drain }) {
+  const said = ({ author, note, until }) => `by ${author} until ${moment(until)} (\u2068${note}\u2069)`;
+  const paused = Object.entries(queues).filter(([, queue]) => queue.paused);
+  return [
+    ...paused.map(([name, { paused }]) => `Jobs of priority ${name} are paused ${said(paused)}.`),
+    ...(drain ? [`Nothing new is taken: ordered ${said(drain)}.`] : []),
+  ].join(" ");
 }
 
 function depthInWords({ from, step_seconds, submitted, finished, unfinished }) {

@@ -150,11 +150,24 @@ describeInBrowser("Operate", async (browser) => {
     await orders(page).getByText("Queue low is paused").waitFor();
     const now = await operator("/v1/queues");
     assert.equal(now.queues.low.paused.note, NOTE);
-    const older = { ...now, queues: { ...now.queues, low: { unfinished: 0, paused: null } } };
-    await page.route("**/v1/queues", (route) => route.fulfill({ json: older }));
+    const without = { ...now, queues: { ...now.queues, low: { unfinished: 0, paused: null } } };
+    const saying = (version) =>
+      page.route("**/v1/queues", (route) =>
+        route.fulfill({ json: { ...without, versions: { ...now.versions, low: version } } }),
+      );
+    await saying(now.versions.low - 1);
     for (let n = 0; n < 2; n += 1) await page.waitForResponse("**/v1/queues");
     assert.equal(await orders(page).count(), 1, "what the server says is older than what it has answered");
     await page.unroute("**/v1/queues");
+    await saying(now.versions.low + 1);
+    await orders(page).waitFor({ state: "detached" });
+    await page.unroute("**/v1/queues");
+    await orders(page).getByText("Queue low is paused").waitFor();
+    const views = page.getByRole("navigation");
+    await views.getByRole("link", { name: "Watch" }).click();
+    await page.getByText(/Jobs of priority low are paused by Grace until .*the status page says until four/).waitFor();
+    await assertAccessible(page);
+    await views.getByRole("link", { name: "Operate" }).click();
     const low = await spillway.accepted(submission("[[low]]", { priority: "low" }));
     await spillway.untilDone(await spillway.accepted(submission("[[high]]")));
     await page.locator(".states li", { hasText: "low" }).getByText("1 job unfinished").waitFor();
@@ -310,6 +323,10 @@ describeInBrowser("Operate", async (browser) => {
     assert.ok(await first.evaluate((it) => it === document.activeElement), "the first on the page has the focus");
     await first.selectOption(MODEL);
     await fields.getByLabel("The moment").fill("2020-01-01T10:00");
+    await fields.getByLabel("Why").fill("why");
+    await fields.getByRole("button").click();
+    assert.match(await fault("The moment"), /It has to be in the future/);
+    await fields.getByLabel("The moment").fill("2100-01-01T10:00");
     await fields.getByLabel("Why").fill("n".repeat(501));
     await fields.getByRole("button").click();
     await page.getByRole("button", { name: "Yes, force it open" }).click();
@@ -353,8 +370,13 @@ describeInBrowser("Operate", async (browser) => {
   test("leads back to the key when it is refused, says when it is offline, and loses nothing that was typed", async () => {
     const wire = await line(spillway.url);
     const { page, clean } = await open(browser, wire.url, { hash: "#operate" });
+    await giveOperatorKey(page, "schlüssel");
+    await page.getByRole("alert").filter({ hasText: "No key has such characters in it." }).waitFor();
     await giveOperatorKey(page, KEYS.app);
-    await page.getByRole("alert").filter({ hasText: /key/i }).waitFor();
+    await page
+      .getByRole("alert")
+      .filter({ hasText: /not|operator/i })
+      .waitFor();
     await assertAccessible(page);
     assert.equal(await page.locator(".orders").isVisible(), false);
     await giveOperatorKey(page);

@@ -188,7 +188,7 @@ describeInBrowser("Watch", async (browser) => {
     const five = () => page.clock.runFor(5_000);
     const choose = (label, value) => page.getByLabel(label, { exact: true }).selectOption(value);
     const some = ["/v1/gates", "/v1/metrics 1"];
-    const all = (minutes) => ["/v1/gates", "/v1/jobs", `/v1/metrics ${minutes}`];
+    const all = (minutes) => ["/v1/gates", "/v1/jobs", `/v1/metrics ${minutes}`, "/v1/queues"];
     await round(() => watch(page));
     assert.deepEqual(await round(() => choose("How far back", "15 minutes")), all(15));
     for (let n = 0; n < 2; n += 1) {
