@@ -18,7 +18,8 @@ const call = (marker, mib, more = {}) => ({
   ...more,
 });
 
-describe("a large call", { concurrency: 3 }, async () => {
+// One after another: the fake's overload tells of its limits, for which such prompts are too large, and the pacer would see to that.
+describe("a large call", async () => {
   const spillway = await start({
     calls: true,
     script: {
@@ -94,19 +95,19 @@ describe("a large call", { concurrency: 3 }, async () => {
     }
   });
 
+  test("that breaks off has Anthropic's error, and nothing is kept", async () => {
+    const error = await failed(claude.messages.stream(call("broken", 9)).finalMessage());
+    assert.equal(error.type, "overloaded_error");
+    assert.equal(error.error.spillway_job, undefined);
+    assert.equal(calls("broken").length, 1);
+  });
+
   test("that is overloaded has the error, after one call and without a job, and its SDK may retry", async () => {
     const error = await failed(claude.messages.create(call("overloaded", 9)));
     assert.equal(error.status, 529);
     assert.equal(error.headers.get("x-should-retry"), "true");
     assert.equal(error.headers.get("spillway-job"), null);
     assert.equal(calls("overloaded").length, 1);
-  });
-
-  test("that breaks off has Anthropic's error, and nothing is kept", async () => {
-    const error = await failed(claude.messages.stream(call("broken", 9)).finalMessage());
-    assert.equal(error.type, "overloaded_error");
-    assert.equal(error.error.spillway_job, undefined);
-    assert.equal(calls("broken").length, 1);
   });
 
   test("is not made while the gate of its model is shut", async () => {
