@@ -160,7 +160,9 @@ export class Redrive {
   #show() {
     const { isGoing, isOver, isStopped, outcomes, most } = this.#run;
     const looked = sum(Object.values(outcomes));
-    const parts = Object.entries(outcomes).map(([name, count]) => `${number(count)} ${OUTCOMES[name] ?? name}`);
+    // What was done first, whatever the jobs' own order; a name of a newer Worker last.
+    const names = Object.keys({ ...OUTCOMES, ...outcomes }).filter((name) => outcomes[name]);
+    const parts = names.map((name) => `${number(outcomes[name])} ${OUTCOMES[name] ?? name}`);
     const begin = isOver ? "Over" : isStopped ? "Stopping" : isGoing ? "Under way" : "Stopped";
     const of = typeof most !== "number" || isOver ? "" : ` of at most ${number(most)}`;
     tell(this.progress, `${begin}: ${[`${jobs(looked)}${of} looked at`, ...parts].join(", ")}.`);
