@@ -11,30 +11,30 @@ use crate::policy::switches::{Name, Order, Switches, TAKES_EFFECT_WITHIN};
 use crate::policy::time::{Timestamp, millis, whole_seconds};
 use crate::telemetry::Event;
 
-/// Reads the order to pause the queue of `priority` (`None` if there is no such queue).
+/// Reads the order to pause a queue, or to take nothing new; `None` is a queue that there is not.
 ///
 /// # Errors
 /// 400 with every fault, the queue's among them.
-pub fn pause(priority: Option<Priority>, body: &[u8], now: Timestamp) -> Result<(Name, Order), ApiError> {
-    let faults = if priority.is_none() { vec![no_queue()] } else { Vec::new() };
-    let order = order(body, faults, now)?;
-    Ok((queue(priority)?, order))
+pub fn order(name: Option<Name>, body: &[u8], now: Timestamp) -> Result<(Name, Order), ApiError> {
+    let mut form = Form::parse(body, &order::FIELDS)?;
+    let ordered = Ordered::read(&mut form, now);
+    match (name, ordered) {
+        (Some(name), Some(Ordered { until, note, author, .. })) if form.problems.is_empty() => {
+            Ok((name, Order { since: now, until, note, author }))
+        }
+        _ => {
+            let of_the_name = name.is_none().then(no_queue);
+            Err(ApiError::invalid(of_the_name.into_iter().chain(form.problems).collect()))
+        }
+    }
 }
 
-/// Reads the order to take nothing new.
+/// The switch that is taken back.
 ///
 /// # Errors
-/// 400 with every fault.
-pub fn drain(body: &[u8], now: Timestamp) -> Result<(Name, Order), ApiError> {
-    Ok((Name::Drain, order(body, Vec::new(), now)?))
-}
-
-/// The queue whose pause is taken back.
-///
-/// # Errors
-/// 400 if there is none.
-pub fn queue(priority: Option<Priority>) -> Result<Name, ApiError> {
-    priority.map(Name::Pause).ok_or_else(|| ApiError::invalid(vec![no_queue()]))
+/// 400 if there is no such queue.
+pub fn name(name: Option<Name>) -> Result<Name, ApiError> {
+    name.ok_or_else(|| ApiError::invalid(vec![no_queue()]))
 }
 
 /// What is to be told of a switch that was set so, after an order that was in force `before`; `None` if there was nothing to take
@@ -52,16 +52,6 @@ pub fn switched<'a>(name: Name, order: Option<&'a Order>, before: Option<&Order>
         (Name::Drain, Some(Order { author, note, .. })) => Event::DrainStarted { lasts_ms, author, note },
         (Name::Drain, None) => Event::DrainEnded { early_ms },
     })
-}
-
-fn order(body: &[u8], mut faults: Vec<Problem>, now: Timestamp) -> Result<Order, ApiError> {
-    let mut form = Form::parse(body, &order::FIELDS)?;
-    let ordered = Ordered::read(&mut form, now);
-    faults.append(&mut form.problems);
-    match ordered {
-        Some(Ordered { until, note, author, .. }) if faults.is_empty() => Ok(Order { since: now, until, note, author }),
-        _ => Err(ApiError::invalid(faults)),
-    }
 }
 
 fn no_queue() -> Problem {

@@ -3,6 +3,7 @@
 use crate::claude::request::is_model;
 use crate::job::JobId;
 use crate::policy::priority::Priority;
+use crate::policy::switches::Name;
 
 /// A path that exists.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,10 +30,8 @@ pub enum Route {
     RedriveMany,
     /// `/v1/queues`
     Queues,
-    /// `/v1/queues/{priority}/pause`; `None` if there is no such queue.
-    Pause(Option<Priority>),
-    /// `/v1/drain`
-    Drain,
+    /// `/v1/queues/{priority}/pause` and `/v1/drain`; `None` if there is no such queue.
+    Switch(Option<Name>),
     /// `/v1/gates`
     Gates,
     /// `/v1/gates/{model}/override`; the model as it is meant, `None` if it cannot be one.
@@ -54,7 +53,7 @@ impl Route {
             "/v1/jobs" => Some(Self::Jobs),
             "/v1/jobs/redrive" => Some(Self::RedriveMany),
             "/v1/queues" => Some(Self::Queues),
-            "/v1/drain" => Some(Self::Drain),
+            "/v1/drain" => Some(Self::Switch(Some(Name::Drain))),
             "/v1/gates" => Some(Self::Gates),
             "/v1/metrics" => Some(Self::Metrics),
             "/healthz" => Some(Self::Health),
@@ -67,7 +66,7 @@ impl Route {
                 }
                 if let Some(queue) = path.strip_prefix("/v1/queues/").and_then(|rest| rest.strip_suffix("/pause")) {
                     let priority = Priority::ALL.into_iter().find(|priority| priority.name() == queue);
-                    return (!queue.contains('/')).then_some(Self::Pause(priority));
+                    return (!queue.contains('/')).then(|| Self::Switch(priority.map(Name::Pause)));
                 }
                 let rest = path.strip_prefix("/v1/jobs/")?;
                 let (id, what) = rest.split_once('/').unwrap_or((rest, ""));
@@ -122,7 +121,7 @@ impl Route {
             Self::Events(_) | Self::Gates | Self::Queues | Self::Metrics => "GET",
             // Monitors ask by HEAD.
             Self::Health => "GET, HEAD",
-            Self::Override(_) | Self::Pause(_) | Self::Drain => "PUT, DELETE",
+            Self::Override(_) | Self::Switch(_) => "PUT, DELETE",
         }
     }
 }
@@ -160,15 +159,15 @@ mod tests {
             ("/v1/jobs/nonsense/redrive".to_owned(), Some(Route::Redrive(None))),
             ("/v1/jobs/redrive".to_owned(), Some(Route::RedriveMany)),
             ("/v1/queues/".to_owned(), Some(Route::Queues)),
-            ("/v1/queues/high/pause".to_owned(), Some(Route::Pause(Some(Priority::High)))),
-            ("/v1/queues/low/pause/".to_owned(), Some(Route::Pause(Some(Priority::Low)))),
-            ("/v1/queues/dead/pause".to_owned(), Some(Route::Pause(None))),
-            ("/v1/queues/High/pause".to_owned(), Some(Route::Pause(None))),
-            ("/v1/queues//pause".to_owned(), Some(Route::Pause(None))),
+            ("/v1/queues/high/pause".to_owned(), Some(Route::Switch(Some(Name::Pause(Priority::High))))),
+            ("/v1/queues/low/pause/".to_owned(), Some(Route::Switch(Some(Name::Pause(Priority::Low))))),
+            ("/v1/queues/dead/pause".to_owned(), Some(Route::Switch(None))),
+            ("/v1/queues/High/pause".to_owned(), Some(Route::Switch(None))),
+            ("/v1/queues//pause".to_owned(), Some(Route::Switch(None))),
             ("/v1/queues/a/b/pause".to_owned(), None),
             ("/v1/queues/high".to_owned(), None),
             ("/v1/queues/pause".to_owned(), None),
-            ("/v1/drain".to_owned(), Some(Route::Drain)),
+            ("/v1/drain".to_owned(), Some(Route::Switch(Some(Name::Drain)))),
             (format!("/v1/jobs/{id}/x"), None),
             (format!("/v1/jobs/{id}/deferral/x"), None),
             ("/v1/gates".to_owned(), Some(Route::Gates)),

@@ -95,8 +95,7 @@ async fn route(request: Request, env: &Env, context: &Rc<Context>, request_id: &
         }
         (Route::Events(Some(id)), _) => watch(&request, &id, &address, caller, &config, env).await,
         (Route::Override(model), method) => operations::force(model.as_deref(), &method, request, &caller, env).await,
-        (Route::Pause(priority), method) => operations::pause(priority, &method, request, &caller, env, context).await,
-        (Route::Drain, method) => operations::drain(&method, request, &caller, env, context).await,
+        (Route::Switch(name), method) => operations::switch(name, &method, request, &caller, env, context).await,
         (Route::Queues, _) => operations::queues(&caller, env).await,
         (Route::Redrive(Some(id)), _) => operations::redrive(&id, &caller, env).await,
         (Route::RedriveMany, _) => operations::redrive_many(request, &caller, &config, env).await,

@@ -1,6 +1,5 @@
 //! The operator's routes that change something: orders for gates and queues, and jobs that are to be driven on.
 
-use std::cell::RefCell;
 use std::time::Duration;
 
 use futures_util::future::LocalBoxFuture;
@@ -16,8 +15,7 @@ use crate::api::redriving::{self, Many, Outcome};
 use crate::api::{overriding, queues};
 use crate::config::Config;
 use crate::job::{JobId, Record, Which};
-use crate::policy::priority::Priority;
-use crate::policy::switches::{Name, Order, Switches};
+use crate::policy::switches::{Name, Switches};
 use crate::submission::{self, By, Creation};
 use crate::telemetry::readings::Wanted;
 use crate::telemetry::{Dispatch, Event, Noted};
@@ -51,9 +49,9 @@ pub(super) async fn queues(caller: &Caller, env: &Env) -> Answer {
     show(&switches::asked(env).await, env).await
 }
 
-/// `PUT` and `DELETE /v1/queues/{priority}/pause`.
-pub(super) async fn pause(
-    priority: Option<Priority>,
+/// `PUT` and `DELETE /v1/queues/{priority}/pause` and `/v1/drain`.
+pub(super) async fn switch(
+    name: Option<Name>,
     method: &Method,
     mut request: Request,
     caller: &Caller,
@@ -61,34 +59,13 @@ pub(super) async fn pause(
     context: &Context,
 ) -> Answer {
     caller.check_operator()?;
-    if *method == Method::Put {
+    let (name, order) = if *method == Method::Put {
         let body = read_json(&mut request).await?;
-        let (name, order) = queues::pause(priority, &body, clock::now())?;
-        switch(name, Some(order), env, context).await
+        let (name, order) = queues::order(name, &body, clock::now())?;
+        (name, Some(order))
     } else {
-        switch(queues::queue(priority)?, None, env, context).await
-    }
-}
-
-/// `PUT` and `DELETE /v1/drain`.
-pub(super) async fn drain(
-    method: &Method,
-    mut request: Request,
-    caller: &Caller,
-    env: &Env,
-    context: &Context,
-) -> Answer {
-    caller.check_operator()?;
-    if *method == Method::Put {
-        let body = read_json(&mut request).await?;
-        let (name, order) = queues::drain(&body, clock::now())?;
-        switch(name, Some(order), env, context).await
-    } else {
-        switch(Name::Drain, None, env, context).await
-    }
-}
-
-async fn switch(name: Name, order: Option<Order>, env: &Env, context: &Context) -> Answer {
+        (queues::name(name)?, None)
+    };
     let (number, before) = switches::set(env, name, order.clone()).await.map_err(|error| {
         log::trouble(None, "kv", &error);
         ApiError::unavailable("the order could not be stored; send the same again", 2)
@@ -169,17 +146,18 @@ pub(super) async fn redrive_many(mut request: Request, caller: &Caller, config: 
     }
     let clients = listing::everybody(config, env).await;
     let (jobs, next_cursor) = many.pick(&listing::ask_indexes(&clients, &many.asked, env).await?);
-    let outcomes = RefCell::new(Vec::new());
-    let driving = jobs.into_iter().map(|id| -> LocalBoxFuture<'_, ()> {
-        let (many, outcomes) = (&many, &outcomes);
+    // The answer has the list's order, whichever is driven on first.
+    let mut outcomes = vec![Outcome::Unanswered; jobs.len()];
+    let driving = jobs.iter().zip(&mut outcomes).map(|(id, outcome)| -> LocalBoxFuture<'_, ()> {
+        let which = &many.which;
         Box::pin(async move {
-            let driven = drive(&id, caller, &many.which, env).await;
-            let outcome = driven.unwrap_or_else(|error| Outcome::of(&error));
-            outcomes.borrow_mut().push((id, outcome));
+            let driven = drive(id, caller, which, env).await;
+            *outcome = driven.unwrap_or_else(|error| Outcome::of(&error));
         })
     });
     together::six_at_a_time(driving.collect()).await;
-    respond(200, redriving::many(&outcomes.take(), next_cursor), &[("cache-control", "no-store")])
+    let outcomes: Vec<_> = jobs.into_iter().zip(outcomes).collect();
+    respond(200, redriving::many(&outcomes, next_cursor), &[("cache-control", "no-store")])
 }
 
 async fn drive(id: &JobId, caller: &Caller, which: &Which, env: &Env) -> Result<Outcome, ApiError> {

@@ -12,7 +12,7 @@ use crate::api::auth::Caller;
 use crate::api::listing::Query;
 use crate::api::status::{Published, Question};
 use crate::job::{Begun, Claim, Interruption, JobId, Kept, Record, Renewal, Row, Settled, Settlement, Token, Which};
-use crate::json::{self, FromJson, Text};
+use crate::json::{self, FromJson, Text, ToJson};
 use crate::policy::answer::{Asking, Decision, Ended, PermitId, Verdict};
 use crate::policy::cause::Cause;
 use crate::policy::forced::Order;
@@ -209,10 +209,7 @@ impl<'a> JobStub<'a> {
         instead_of: Option<JobId>,
         redrive: Option<Which>,
     ) -> Result<(Regeneration, Vec<u8>), ObjectError> {
-        let body = json::write(&Regenerate { caller: caller.clone(), id, instead_of, redrive }).into_bytes();
-        let bytes = exchange(self.env, JOB_BINDING, &self.name, &self.name, "regenerate", &body, PATIENCE).await?;
-        let (head, request) = wire::unframe(&bytes);
-        Ok((wire::decode(head)?, request.to_vec()))
+        self.ask_for_request("regenerate", &Regenerate { caller: caller.clone(), id, instead_of, redrive }).await
     }
 
     pub(super) async fn claim(&self, turn: u64) -> Result<Claim, ObjectError> {
@@ -221,10 +218,7 @@ impl<'a> JobStub<'a> {
 
     /// The request's body, if the call may be made.
     pub(super) async fn begin(&self, token: Token, model: &str) -> Result<(Begun, Vec<u8>), ObjectError> {
-        let body = json::write(&Begin { token, model: model.to_owned() }).into_bytes();
-        let bytes = exchange(self.env, JOB_BINDING, &self.name, &self.name, "begin", &body, PATIENCE).await?;
-        let (head, request) = wire::unframe(&bytes);
-        Ok((wire::decode(head)?, request.to_vec()))
+        self.ask_for_request("begin", &Begin { token, model: model.to_owned() }).await
     }
 
     pub(super) async fn renew(&self, renew: &Renew, text: &str) -> Result<Renewed, ObjectError> {
@@ -272,6 +266,18 @@ impl<'a> JobStub<'a> {
 
     async fn ask<T: FromJson>(&self, operation: &str, body: Vec<u8>) -> Result<T, ObjectError> {
         ask(self.env, JOB_BINDING, &self.name, operation, &body, PATIENCE).await
+    }
+
+    /// The answer, and the job's request behind it.
+    async fn ask_for_request<T: FromJson>(
+        &self,
+        operation: &str,
+        question: &impl ToJson,
+    ) -> Result<(T, Vec<u8>), ObjectError> {
+        let body = json::write(question).into_bytes();
+        let bytes = exchange(self.env, JOB_BINDING, &self.name, &self.name, operation, &body, PATIENCE).await?;
+        let (head, request) = wire::unframe(&bytes);
+        Ok((wire::decode(head)?, request.to_vec()))
     }
 }
 

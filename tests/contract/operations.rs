@@ -37,11 +37,11 @@ fn problems<T: std::fmt::Debug>(result: Result<T, ApiError>) -> Vec<String> {
 #[test]
 fn an_order_has_an_end_and_a_note_and_begins_now() {
     let order = Order { since: NOW, until: at(3_600), note: "Why.".into(), author: "operator".into() };
-    assert_eq!(queues::drain(ORDER.as_bytes(), NOW), Ok((Name::Drain, order.clone())));
-    let pause = queues::pause(Some(Priority::Low), ORDER.as_bytes(), NOW);
+    assert_eq!(queues::order(Some(Name::Drain), ORDER.as_bytes(), NOW), Ok((Name::Drain, order.clone())));
+    let pause = queues::order(Some(Name::Pause(Priority::Low)), ORDER.as_bytes(), NOW);
     assert_eq!(pause, Ok((Name::Pause(Priority::Low), order)));
     let by_ada = br#"{"until":"2023-11-14T23:13:20Z","note":"Why.","author":"ada"}"#;
-    assert_eq!(queues::drain(by_ada, NOW).unwrap().1.author, "ada");
+    assert_eq!(queues::order(Some(Name::Drain), by_ada, NOW).unwrap().1.author, "ada");
 }
 
 #[test]
@@ -53,16 +53,16 @@ fn its_faults_are_those_of_every_order_and_the_queues_comes_first() {
         UNTIL,
         "note: is required: a text of 1 to 500 characters, why",
     ];
-    assert_eq!(problems(queues::pause(None, body, NOW)), expected);
-    assert_eq!(problems(queues::pause(None, ORDER.as_bytes(), NOW)), [NO_QUEUE]);
-    assert_eq!(problems(queues::drain(body, NOW)), expected[1..]);
-    assert_eq!(problems(queues::queue(None)), [NO_QUEUE]);
-    assert!(queues::drain(b"[]", NOW).is_err());
+    assert_eq!(problems(queues::order(None, body, NOW)), expected);
+    assert_eq!(problems(queues::order(None, ORDER.as_bytes(), NOW)), [NO_QUEUE]);
+    assert_eq!(problems(queues::order(Some(Name::Drain), body, NOW)), expected[1..]);
+    assert_eq!(problems(queues::name(None)), [NO_QUEUE]);
+    assert!(queues::order(Some(Name::Drain), b"[]", NOW).is_err());
 }
 
 #[test]
 fn the_document_has_every_queue_and_what_holds_it() {
-    let (name, order) = queues::pause(Some(Priority::Low), ORDER.as_bytes(), NOW).unwrap();
+    let (name, order) = queues::order(Some(Name::Pause(Priority::Low)), ORDER.as_bytes(), NOW).unwrap();
     let switches = switched(name, order);
     let jobs =
         [("high", 1), ("medium", 2), ("low", 4)].into_iter().map(|(name, jobs)| (name.to_owned(), jobs)).collect();
@@ -92,7 +92,7 @@ fn the_document_has_every_queue_and_what_holds_it() {
 
 #[test]
 fn a_drain_refuses_what_is_new_with_the_note_and_what_to_do() {
-    let (name, order) = queues::drain(ORDER.as_bytes(), NOW).unwrap();
+    let (name, order) = queues::order(Some(Name::Drain), ORDER.as_bytes(), NOW).unwrap();
     let switches = switched(name, order);
     for (seconds, retry_after) in [(0, 60), (3_540, 60), (3_570, 30)] {
         let error = submission::check_drain(&switches, at(seconds)).unwrap_err();
@@ -105,7 +105,7 @@ fn a_drain_refuses_what_is_new_with_the_note_and_what_to_do() {
 
 #[test]
 fn what_was_switched_is_told_and_what_was_not_is_not() {
-    let order = queues::drain(ORDER.as_bytes(), NOW).unwrap().1;
+    let order = queues::order(Some(Name::Drain), ORDER.as_bytes(), NOW).unwrap().1;
     let pause = Name::Pause(Priority::High);
     for (name, order, before, line) in [
         (

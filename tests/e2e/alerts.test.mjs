@@ -18,8 +18,7 @@ async function receiver(answer = () => 200) {
   });
   await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
   const url = `http://127.0.0.1:${server.address().port}/hook`;
-  const until = (count, timeout = 15_000) =>
-    eventually(async () => got.length >= count && got.slice(0, count), { timeout });
+  const until = (count) => eventually(async () => got.length >= count && got.slice(0, count));
   const stop = () => {
     server.closeAllConnections();
     return new Promise((resolve) => server.close(resolve));
@@ -57,7 +56,7 @@ describe("alerts", { concurrency: true }, () => {
     assert.ok(opened.text.includes(`${spillway.url}/#watch`), "the page");
     assert.match(opened.text, /https:\/\/dash\.cloudflare\.com\//);
     await spillway.fake.setScript({ rules: [] });
-    await Promise.all(jobs.map((job) => spillway.untilDone(job, { timeout: 30_000 })));
+    await Promise.all(jobs.map((job) => spillway.untilDone(job)));
     const [, closed] = await hook.until(2);
     assert.match(closed.first, /answers again: its gate is closed/);
     assert.ok(closed.at - opened.at >= 2_500, "no two within the quiet time");
@@ -73,7 +72,7 @@ describe("alerts", { concurrency: true }, () => {
       assert.equal((await spillway.request(path, { method: "PUT", as: "operator", body })).status, 200);
     }
     const overrides = () => hook.got.filter(({ first }) => /has forced the gate/.test(first));
-    await eventually(async () => overrides().length === 2, { timeout: 15_000 });
+    await eventually(async () => overrides().length === 2);
     assert.match(overrides()[0].first, /operator has forced the gate open for (59|60) s: try 0/);
     assert.match(overrides()[1].first, /closed for (59|60) s: try 5 \(the last of 5 since\)/);
   });
@@ -111,11 +110,11 @@ describe("alerts", { concurrency: true }, () => {
     // The meter never hears of it, and the Worker is killed: the gate has kept it.
     await spillway.fault({ binding: "meter", operation: "hear", how: "hang" });
     await spillway.accepted(submission("[[killed]]"));
-    await eventually(async () => (await spillway.struck())[0] > 0, { timeout: 15_000 });
+    await eventually(async () => (await spillway.struck())[0] > 0);
     await spillway.kill();
     assert.equal(hook.got.length, 0);
     await spillway.restart();
-    const [opened] = await hook.until(1, 30_000);
+    const [opened] = await hook.until(1);
     assert.match(opened.first, /does not answer: its gate is open/);
   });
 
@@ -127,7 +126,7 @@ describe("alerts", { concurrency: true }, () => {
     await hook.until(1);
     assert.deepEqual(await spillway.struck(), [1]);
     await spillway.fault({ binding: "meter", operation: "hear", how: "slow", ms: 0 });
-    await eventually(async () => (await spillway.struck())[0] === 1, { timeout: 15_000 });
+    await eventually(async () => (await spillway.struck())[0] === 1);
     const { body } = await spillway.request("/v1/metrics?format=json", { as: "operator" });
     assert.deepEqual(
       body.events.map(({ event: { event, from, to } }) => [event, from, to]),
@@ -157,7 +156,7 @@ describe("alerts", { concurrency: true }, () => {
     const spillway = await deployment(t, hook, { script: { rules } });
     const job = await spillway.accepted(submission("[[hangs]]"));
     await hook.until(1);
-    await spillway.untilDone(job, { timeout: 30_000 });
+    await spillway.untilDone(job);
     assert.equal((await spillway.request("/v1/gates", { as: "operator" })).body.gates[MODEL].state, "closed");
   });
 
@@ -182,8 +181,8 @@ describe("alerts", { concurrency: true }, () => {
     const jobs = await Promise.all(
       Array.from({ length: 24 }, (_, n) => spillway.accepted(submission(n ? `[[good-${n}]]` : "[[bad]]", fields))),
     );
-    await Promise.all(jobs.map((job) => spillway.untilStatus(job, ["done", "failed"], { timeout: 40_000 })));
-    await hook.until(1, 75_000);
+    await Promise.all(jobs.map((job) => spillway.untilStatus(job, ["done", "failed"])));
+    await hook.until(1);
     assert.match(hook.got[0].first, /In the last 60 minutes 4\.\d\d % of the users have seen an error/);
   });
 
@@ -196,13 +195,13 @@ describe("alerts", { concurrency: true }, () => {
     const done = async (marker, count, fields = {}) => {
       const texts = Array.from({ length: count }, (_, n) => submission(`[[${marker}]] ${n}`, fields));
       const jobs = await Promise.all(texts.map((text) => spillway.accepted(text)));
-      await Promise.all(jobs.map((job) => spillway.untilDone(job, { timeout: 60_000 })));
+      await Promise.all(jobs.map((job) => spillway.untilDone(job)));
     };
     await done("leaves", 20, { kind: "tagging", priority: "medium" });
-    await hook.until(1, 60_000);
+    await hook.until(1);
     assert.match(hook.got[0].first, /In the last 60 minutes 100\.00 % of the answers come from another model/);
     await done("plain", 40);
-    await hook.until(2, 60_000);
+    await hook.until(2);
     assert.match(hook.got[1].first, /The objective of fallback is met again/);
   });
 
@@ -216,8 +215,8 @@ describe("alerts", { concurrency: true }, () => {
     );
     await spillway.setClock(30_000);
     await spillway.fault();
-    await Promise.all(jobs.map((job) => spillway.untilDone(job, { timeout: 60_000 })));
-    await hook.until(1, 60_000);
+    await Promise.all(jobs.map((job) => spillway.untilDone(job)));
+    await hook.until(1);
     assert.match(
       hook.got[0].first,
       /more than one in twenty jobs that nothing held waits over 25 s for its first call/,

@@ -73,7 +73,7 @@ describe("the breaker", { concurrency: 3 }, () => {
     const attemptsBefore = await attempts();
     assert.ok(attemptsBefore.reduce((sum, n) => sum + n) < before, "the one that opened it costs none");
 
-    await spillway.untilCalls((calls) => calls.filter(({ outcome }) => outcome).length >= before + 3, 30_000);
+    await spillway.untilCalls((calls) => calls.filter(({ outcome }) => outcome).length >= before + 3);
     const waiting = await eventually(async () => {
       const jobs = await Promise.all(ids.map(async (id) => (await spillway.job(id)).body));
       return jobs.every(({ waiting }) => waiting) && jobs;
@@ -87,7 +87,7 @@ describe("the breaker", { concurrency: 3 }, () => {
     assert.deepEqual(await attempts(), attemptsBefore, "waiting and overloaded probes cost nothing");
 
     await spillway.fake.setScript({}, { counters: true });
-    for (const id of ids) await spillway.untilDone(id, { timeout: 60_000 });
+    for (const id of ids) await spillway.untilDone(id);
     const calls = spillway.calls();
     const probes = calls.slice(before).filter(({ outcome }) => outcome.status === 529);
     assert.ok(probes.length >= 3);
@@ -161,7 +161,7 @@ describe("the breaker", { concurrency: 3 }, () => {
     const ids = [];
     for (let n = 0; n < 6; n += 1) ids.push(await spillway.accepted(submission(`[[job-${n}]]`)));
     await trip(spillway, [{ when: { call: "1-2" }, then: { status: 500 } }]);
-    for (const id of ids) await spillway.untilDone(id, { timeout: 40_000 });
+    for (const id of ids) await spillway.untilDone(id);
     const calls = spillway.calls();
     const [first, second] = calls.filter(({ outcome }) => outcome.status === 500);
     assert.notEqual(first.marker, second.marker, "the job whose probe failed waits its turn");
@@ -184,7 +184,7 @@ describe("the breaker", { concurrency: 3 }, () => {
       { when: { call: 1 }, then: { fault: "hang" } },
       { when: { call: 2 }, then: { delay_ms: 1500 } },
     ]);
-    await spillway.untilCalls((calls) => calls.length === before + 1, 20_000);
+    await spillway.untilCalls((calls) => calls.length === before + 1);
     assert.equal((await gate(spillway)).state, "half_open");
     const killed = Date.now();
     await spillway.kill();
@@ -195,7 +195,7 @@ describe("the breaker", { concurrency: 3 }, () => {
     // Unless starting again took as long as the lease.
     assert.ok(probe_in_flight || spillway.calls().length > before + 1 || Date.now() - killed > 3_000);
 
-    for (const id of ids) await spillway.untilDone(id, { timeout: 60_000 });
+    for (const id of ids) await spillway.untilDone(id);
     const calls = spillway.calls();
     const [dead, next] = calls.slice(before);
     assert.ok(dead.outcome.client_closed);

@@ -4,12 +4,12 @@
 import assert from "node:assert/strict";
 import { after, describe, test } from "node:test";
 import * as api from "../../client/index.js";
-import { eventually, KEYS, start, submission } from "./harness.mjs";
+import { eventually, KEYS, PATIENCE, start, submission } from "./harness.mjs";
 
 /** Its waiting ends sooner than the test's patience, so that a failure says what it is. */
 class App extends api.Spillway {
   wait(job, options) {
-    return super.wait(job, { timeout: 60_000, ...options });
+    return super.wait(job, { timeout: PATIENCE / 2, ...options });
   }
 }
 
@@ -109,7 +109,7 @@ describe("the client, live", { concurrency: 4 }, async () => {
     const { id } = await client.submit(prompt("[[long]] late"));
     const early = watcher();
     const watching = client.wait(id, { onProgress: early.onProgress });
-    await eventually(() => early.texts().length >= 3, { timeout: 30_000, what: "text to be shown" });
+    await eventually(() => early.texts().length >= 3, { what: "text to be shown" });
     const [, , soFar] = early.texts();
     const { texts, onProgress } = watcher();
     const done = await clientOf().wait(id, { onProgress });

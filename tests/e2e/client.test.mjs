@@ -5,7 +5,7 @@
 import assert from "node:assert/strict";
 import { after, describe, test } from "node:test";
 import * as api from "../../client/index.js";
-import { envelope, eventually, KEYS, MARK, start, startProcess, submission } from "./harness.mjs";
+import { envelope, eventually, KEYS, MARK, PATIENCE, start, startProcess, submission } from "./harness.mjs";
 
 const FALLBACK = "claude-haiku-5-5";
 
@@ -14,7 +14,7 @@ const POLICY = { max_attempts: 1, lease_seconds: 2, deferral: { answer_seconds: 
 /** An app's client; its waiting ends sooner than the test's patience, so that a failure says what it is. */
 class App extends api.Spillway {
   wait(job, options) {
-    return super.wait(job, { timeout: 30_000, ...options });
+    return super.wait(job, { timeout: PATIENCE / 2, ...options });
   }
 }
 

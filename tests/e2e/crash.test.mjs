@@ -7,7 +7,6 @@ import { describe, test } from "node:test";
 import { eventually, startProcess, submission } from "./harness.mjs";
 
 const POLICY = { lease_seconds: 2, watchdog_seconds: 1, call: { headers_seconds: 30, idle_seconds: 30 } };
-const PATIENT = { timeout: 60_000 };
 
 describe("a crash", { concurrency: 2 }, () => {
   test("loses no job that waits, is delayed or is being called for", async (t) => {
@@ -47,7 +46,7 @@ describe("a crash", { concurrency: 2 }, () => {
     assert.deepEqual((await spillway.job(over)).body, before, "what was finished is still there");
     const again = await accepted("waiting-1", "medium", { key: "key-1" });
     assert.equal(again, waiting[0], "the same key is the same job");
-    for (const id of [delayed, silent, streaming, ...waiting]) await spillway.untilDone(id, PATIENT);
+    for (const id of [delayed, silent, streaming, ...waiting]) await spillway.untilDone(id);
 
     const outcomes = (marker) => spillway.calls({ marker }).map(({ outcome }) => outcome.status ?? "closed");
     assert.deepEqual(outcomes("over"), [200]);
@@ -86,11 +85,11 @@ describe("a crash", { concurrency: 2 }, () => {
         const body = submission(`[[job-${ids.length}]]`, { priority: ["high", "medium", "low"][n % 3] });
         ids.push(await spillway.accepted(body));
       }
-      await spillway.untilCalls((calls) => calls.length >= called + 3, 20_000);
+      await spillway.untilCalls((calls) => calls.length >= called + 3);
       await spillway.kill();
       await spillway.restart();
     }
-    for (const id of ids) await spillway.untilDone(id, PATIENT);
+    for (const id of ids) await spillway.untilDone(id);
     let more = 0;
     for (const [n, id] of ids.entries()) {
       const calls = spillway.calls({ marker: `job-${n}` });

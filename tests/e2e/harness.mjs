@@ -79,8 +79,14 @@ export function submission(text = "Hello", { request, ...fields } = {}) {
 /** The message for one turn of a job, as it travels through a queue. */
 export const envelope = (job, turn = 1) => JSON.stringify({ v: 1, job, turn });
 
+/**
+ * How long anything is waited for, ms. It is no claim about the product: a test that waits in vain has failed, and says so later on a
+ * fast machine than it could; on a slow one with three tests at once it is not the machine that is tested.
+ */
+export const PATIENCE = 120_000;
+
 /** Resolves with what `look` answers as soon as that is true; for what nothing tells of. */
-export async function eventually(look, { timeout = 5000, what = look } = {}) {
+export async function eventually(look, { timeout = PATIENCE, what = look } = {}) {
   const until = Date.now() + timeout;
   for (;;) {
     const seen = await look();
@@ -222,9 +228,9 @@ class Spillway {
   }
 
   /** The job's status as soon as it is one of `statuses`; fails once it can no longer become so. */
-  async untilStatus(id, statuses, { timeout = 15_000, client } = {}) {
+  async untilStatus(id, statuses, { client } = {}) {
     const wanted = [statuses].flat();
-    const until = Date.now() + timeout;
+    const until = Date.now() + PATIENCE;
     let etag = '"0"';
     for (;;) {
       const left = Math.max(0, until - Date.now());
@@ -248,8 +254,8 @@ class Spillway {
   }
 
   /** Resolves with the fake's log as soon as `condition` holds for it. */
-  untilCalls(condition, timeout) {
-    return this.fake.until(condition, timeout);
+  untilCalls(condition) {
+    return this.fake.until(condition, PATIENCE);
   }
 
   /** Hands a batch to the queue handler, past the broker: see `queue` in scripts/lib/worker.mjs. */
@@ -298,13 +304,14 @@ class Spillway {
   }
 
   /** Resolves with the first logged line that fulfils `condition`. */
-  untilLog(condition, timeout = 10_000) {
+  untilLog(condition) {
     return new Promise((resolve, reject) => {
       const look = () => {
         const line = this.logs().find(condition);
         if (line) end(resolve, line);
       };
-      const timer = setTimeout(() => end(reject, new Error(`not logged within ${timeout} ms: ${condition}`)), timeout);
+      const failed = () => end(reject, new Error(`not logged within ${PATIENCE} ms: ${condition}`));
+      const timer = setTimeout(failed, PATIENCE);
       const end = (settle, value) => {
         clearTimeout(timer);
         this.#watchers.delete(look);

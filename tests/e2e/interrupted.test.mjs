@@ -224,7 +224,7 @@ describe("exposure", { concurrency: true }, async () => {
       claude.messages
         .create(call("[[lost]]"), auto)
         .asResponse()
-        .then(async (response) => spillway.untilStatus((await response.json()).id, "failed", { timeout: 30_000 })),
+        .then(async (response) => spillway.untilStatus((await response.json()).id, "failed")),
     ]);
     assert.deepEqual(statuses(spillway, "lost"), [529, 529, 400]);
     const lines = spillway.logs("sync_call");

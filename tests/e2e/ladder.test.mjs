@@ -248,7 +248,7 @@ describe("only overload is a reason to leave", { concurrency: 4 }, async () => {
     test(`${what}, twice: the job waits, and its primary answers`, async () => {
       const model = `claude-stays-${n}`;
       const id = await spillway.accepted(job(`[[${what}]]`, { request: { model } }));
-      const done = await spillway.untilDone(id, { timeout: 30_000 });
+      const done = await spillway.untilDone(id);
       assert.deepEqual(models(spillway.calls({ marker: what })), [model, model, model]);
       assert.deepEqual([done.downgraded, done.calls], [false, 3]);
     });

@@ -7,8 +7,6 @@ import { describe, test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 import { eventually, start, startProcess, submission } from "./harness.mjs";
 
-const PATIENT = { timeout: 40_000 };
-
 async function own(test, options, run = start) {
   const spillway = await run(options);
   test.after(() => spillway.stop());
@@ -26,9 +24,8 @@ async function page(spillway, query, options) {
 const ids = ({ jobs }) => jobs.map(({ id }) => id);
 
 /** Resolves as soon as the list is of these jobs, in this order. */
-const untilListed = (spillway, expected, { query, timeout, ...options } = {}) =>
+const untilListed = (spillway, expected, { query, ...options } = {}) =>
   eventually(async () => ids(await page(spillway, query, options)).join() === expected.join(), {
-    timeout,
     what: `a list of ${expected.length} jobs`,
   });
 
@@ -148,12 +145,12 @@ describe("a list of jobs", { concurrency: 4 }, () => {
     const spillway = await own(t);
     await spillway.fault({ binding: "queue", how: "lose" });
     const open = await Promise.all(Array.from({ length: 120 }, () => spillway.accepted()));
-    await eventually(async () => (await page(spillway, "limit=100")).next_cursor !== undefined, PATIENT);
+    await eventually(async () => (await page(spillway, "limit=100")).next_cursor !== undefined);
     await eventually(async () => {
       const first = await page(spillway, "limit=100");
       const second = await page(spillway, `limit=100&cursor=${first.next_cursor}`);
       return new Set([...ids(first), ...ids(second)]).size === open.length;
-    }, PATIENT);
+    });
     const { jobs } = await page(spillway, "limit=100");
     assert.ok(jobs.every(({ status, unconfirmed }) => status === "received" && unconfirmed === undefined));
     await spillway.fault({ binding: "job", operation: "row", how: "slow", ms: 300 });
@@ -215,9 +212,9 @@ describe("a list of jobs", { concurrency: 4 }, () => {
     const waiting = await spillway.accepted(submission("[[waiting]]"));
     await spillway.kill();
     await spillway.restart({ CLIENT_KEYS: "app:key-of-app" });
-    await untilListed(spillway, [waiting, first], PATIENT);
-    await spillway.untilDone(waiting, PATIENT);
-    await untilListed(spillway, [waiting, first], { query: "status=done", ...PATIENT });
+    await untilListed(spillway, [waiting, first]);
+    await spillway.untilDone(waiting);
+    await untilListed(spillway, [waiting, first], { query: "status=done" });
     assert.equal((await spillway.list("", { client: "web" })).status, 401);
     const { jobs } = await page(spillway, "", { client: "operator" });
     assert.deepEqual(
@@ -264,7 +261,7 @@ describe("an index out of order", { concurrency: 4 }, () => {
       assert.deepEqual(await page(spillway), { jobs: [] });
       await eventually(async () => (await spillway.struck())[0] > 0);
       await spillway.fault();
-      await untilListed(spillway, [first], PATIENT);
+      await untilListed(spillway, [first]);
       assert.deepEqual((await page(spillway)).jobs[0].status, "done");
       assert.equal(spillway.calls().length, 2);
       assert.ok(spillway.logs("trouble").every(({ part, job }) => part === "outbox" && job));
@@ -275,10 +272,10 @@ describe("an index out of order", { concurrency: 4 }, () => {
     const spillway = await own(t);
     await spillway.fault({ binding: "index", operation: "tell", how: "lost_answer", times: 2 });
     const id = await done(spillway, "twice");
-    await untilListed(spillway, [id], { query: "status=done", ...PATIENT });
-    await eventually(async () => (await spillway.struck())[0] === 2, PATIENT);
+    await untilListed(spillway, [id], { query: "status=done" });
+    await eventually(async () => (await spillway.struck())[0] === 2);
     await spillway.fault([{ binding: "index", operation: "tell", how: "slow", ms: 0 }]);
-    await eventually(async () => (await spillway.struck())[0] > 0, { ...PATIENT, what: "the second telling" });
+    await eventually(async () => (await spillway.struck())[0] > 0, { what: "the second telling" });
     assert.deepEqual(ids(await page(spillway)), [id]);
   });
 
@@ -310,7 +307,7 @@ describe("an index out of order", { concurrency: 4 }, () => {
       }
       assert.equal((await spillway.job(id)).body.status, "done");
       await spillway.fault({ binding: "kv", operation: "list", how });
-      await untilListed(spillway, [id], { client: "operator", timeout: 30_000 });
+      await untilListed(spillway, [id], { client: "operator" });
     });
   }
 

@@ -84,7 +84,7 @@ describe("the Python SDK", { concurrency: true, skip: missing ?? false }, async 
 
   test("who leaves in the middle of a stream takes his call with him", async () => {
     assert.ok((await app("leave", "leaves")).first);
-    await spillway.untilCalls(() => spillway.calls({ marker: "leaves" })[0]?.outcome?.client_closed, 10_000);
+    await spillway.untilCalls(() => spillway.calls({ marker: "leaves" })[0]?.outcome?.client_closed);
   });
 
   test("errors are the SDK's own classes, and its retries do not multiply the calls", async () => {

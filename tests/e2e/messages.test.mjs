@@ -167,7 +167,7 @@ describe("overload before anything has come", { concurrency: true }, async () =>
       .asResponse();
     assert.equal(response.status, 202);
     const { id } = await response.json();
-    const { status } = await spillway.untilDone(id, { timeout: 30_000 });
+    const { status } = await spillway.untilDone(id);
     assert.equal(status, "done");
     assert.deepEqual(statuses(spillway, "receipt"), [529, 529, 200]);
   });
@@ -307,7 +307,7 @@ describe("a caller who goes away", async () => {
     await new Promise((resolve) => stream.once("text", resolve));
     stream.abort();
     await assert.rejects(stream.finalMessage(), Anthropic.APIUserAbortError);
-    await spillway.untilCalls((calls) => calls.length === 1 && calls[0].outcome?.client_closed, 10_000);
+    await spillway.untilCalls((calls) => calls.length === 1 && calls[0].outcome?.client_closed);
   });
 });
 

@@ -67,7 +67,7 @@ describe("the figures", async () => {
         await stream.done().catch(() => {});
       })(),
     ]);
-    await Promise.all(jobs.map((job) => spillway.untilStatus(job, ["done", "failed"], { timeout: 40_000 })));
+    await Promise.all(jobs.map((job) => spillway.untilStatus(job, ["done", "failed"])));
     const report = await eventually(async () => {
       const report = await figures(spillway);
       const all = Object.values(counted(report)).reduce((sum, calls) => sum + calls, 0);

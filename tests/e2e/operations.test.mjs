@@ -471,7 +471,7 @@ describe("a job is driven on", { concurrency: 4 }, () => {
     };
     const first = await all({ status: "failed" });
     assert.deepEqual(first.pages, [2, 2]);
-    assert.deepEqual(new Set(first.redriven.keys()), new Set(failed));
+    assert.deepEqual([...first.redriven.keys()], failed);
     assert.deepEqual(first.redriven.get(refused), { outcome: "not_needed", as: null });
     const news = capped.map((id) => first.redriven.get(id));
     assert.ok(news.every(({ outcome, as }) => outcome === "started_again" && as));
@@ -487,6 +487,7 @@ describe("a job is driven on", { concurrency: 4 }, () => {
     const named = await all({ status: "failed", reason: "invalid_request" });
     assert.deepEqual(named.redriven.get(refused).outcome, "started_again", "who names the reason means it");
     assert.ok(capped.every((id) => named.redriven.get(id).outcome === "not_needed"));
+    assert.deepEqual([...named.redriven.keys()], failed, "in the list's order, though the first takes longest");
 
     await pause(spillway, "low");
     const [one, two] = [await held(spillway, "one"), await held(spillway, "two")];

@@ -163,7 +163,7 @@ describe("the override", { concurrency: 4 }, () => {
     for (const n of [1, 2, 3, 4]) failing.push(await spillway.accepted(submission(`[[failing-${n}]]`)));
     // Twice as many as would have opened it.
     const overloaded = (calls) => calls.slice(before).filter(({ outcome }) => outcome?.status === 529);
-    await spillway.untilCalls((calls) => overloaded(calls).length >= 6, 20_000);
+    await spillway.untilCalls((calls) => overloaded(calls).length >= 6);
     assert.equal((await gates(spillway))[MODEL].state, "closed");
     assert.ok(
       !whys((await gates(spillway))[MODEL])
@@ -200,7 +200,7 @@ describe("the override", { concurrency: 4 }, () => {
     const another = await spillway.accepted(submission("[[another]]"));
     assert.equal((await spillway.untilStatus(another, "held")).waiting.reason, "overridden");
     assert.deepEqual(spillway.calls(), []);
-    for (const job of [id, another]) await spillway.untilDone(job, { timeout: 40_000 });
+    for (const job of [id, another]) await spillway.untilDone(job);
     for (const { started_at } of spillway.calls()) assert.ok(started_at >= end - 100, `${started_at - end} ms`);
   });
 

@@ -33,9 +33,9 @@ export async function startReceiver(answers = {}, port = 0) {
     /** What came to a path. */
     requests: (path) => requests.filter((request) => request.path === path),
     /** Resolves with what came to a path as soon as it is so many requests. */
-    async until(path, count, timeout = 15_000) {
+    async until(path, count) {
       const these = () => requests.filter((request) => request.path === path);
-      await eventually(() => these().length >= count, { timeout, what: `${count} requests to ${path}` });
+      await eventually(() => these().length >= count, { what: `${count} requests to ${path}` });
       return these();
     },
     stop() {

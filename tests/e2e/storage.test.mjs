@@ -6,8 +6,6 @@ import assert from "node:assert/strict";
 import { after, describe, test } from "node:test";
 import { eventually, start, submission } from "./harness.mjs";
 
-const PATIENT = { timeout: 30_000 };
-
 /** A worker for this test alone: faults are for all of a worker's jobs. */
 async function own(test, options) {
   const spillway = await start(options);
@@ -25,7 +23,7 @@ describe("storage out of order", { concurrency: 6 }, () => {
     assert.equal(await spillway.stored(`job:${id}`), null);
     assert.deepEqual((await spillway.job(id)).body, done);
     await spillway.fault();
-    const kept = await eventually(() => spillway.stored(`job:${id}`), { ...PATIENT, what: "the job in KV" });
+    const kept = await eventually(() => spillway.stored(`job:${id}`), { what: "the job in KV" });
     const { message, ...rest } = done;
     assert.deepEqual([{ ...kept.head, ...kept.body }, kept.wording], [rest, message.code]);
     assert.equal(spillway.calls({ marker: "unpublished" }).length, 1);
@@ -61,7 +59,7 @@ describe("storage out of order", { concurrency: 6 }, () => {
     const id = await spillway.accepted(submission("[[unsent]]"));
     assert.deepEqual(await spillway.struck(), [1]);
     assert.equal((await spillway.job(id)).body.status, "received");
-    await spillway.untilDone(id, PATIENT);
+    await spillway.untilDone(id);
     assert.equal(spillway.calls({ marker: "unsent" }).length, 1);
   });
 

@@ -20,7 +20,7 @@ async function storm(spillway) {
 
 /** When every job has ended; each has to be done, with the answer of its one call that was answered. */
 async function allDone(spillway, { ids, began }) {
-  const jobs = await Promise.all(ids.map((id) => spillway.untilDone(id, { timeout: 120_000 })));
+  const jobs = await Promise.all(ids.map((id) => spillway.untilDone(id)));
   const took = Date.now() - began;
   const calls = spillway.calls({ bodies: false });
   for (const [n, job] of jobs.entries()) {

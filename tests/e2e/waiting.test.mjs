@@ -121,7 +121,7 @@ describe("bad luck is waited out", { concurrency: 6 }, () => {
     assert.equal(spillway.calls().length, 1, "nobody else is called for");
 
     for (const id of ids) {
-      const done = await spillway.untilDone(id, { timeout: 30_000 });
+      const done = await spillway.untilDone(id);
       assert.equal(done.attempts, 0);
     }
     const calls = spillway.calls();
@@ -186,7 +186,7 @@ describe("bad luck is waited out", { concurrency: 6 }, () => {
     const { history, waiting, deadline_at } = await spillway.untilStatus(id, "retrying");
     assert.ok(history[0].computed_wait_ms >= 60_000);
     assert.ok(waiting.next_check_seconds <= 26, JSON.stringify(waiting));
-    const failed = await spillway.untilStatus(id, "failed", { timeout: 40_000 });
+    const failed = await spillway.untilStatus(id, "failed");
     assert.deepEqual([failed.reason, failed.error.cause], ["deadline_exceeded", "server_error"]);
     const [, last, ...others] = spillway.calls();
     assert.deepEqual(others, []);

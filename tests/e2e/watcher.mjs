@@ -6,7 +6,7 @@
  *     watcher.events // [{ id, event, data, at }], in order
  */
 import assert from "node:assert/strict";
-import { KEYS } from "./harness.mjs";
+import { KEYS, PATIENCE } from "./harness.mjs";
 
 const TERMINAL = ["done", "failed", "cancelled"];
 
@@ -73,7 +73,7 @@ class Watcher {
   }
 
   /** Resolves with the events as soon as `condition` holds for them; fails if the stream ends before. */
-  until(condition, timeout = 15_000) {
+  until(condition) {
     return new Promise((resolve, reject) => {
       const settle = (done, value) => {
         clearTimeout(timer);
@@ -84,7 +84,7 @@ class Watcher {
         if (condition(this.events)) settle(resolve, this.events);
         else if (this.isOver) settle(reject, new Error(`the stream ended: ${this.text.slice(-2000)}`));
       };
-      const timer = setTimeout(() => settle(reject, new Error(`not within ${timeout} ms: ${this.text}`)), timeout);
+      const timer = setTimeout(() => settle(reject, new Error(`not within ${PATIENCE} ms: ${this.text}`)), PATIENCE);
       this.#looks.add(look);
       look();
     });

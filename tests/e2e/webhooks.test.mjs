@@ -46,7 +46,7 @@ const event = (spillway, id, condition) =>
       const { events } = (await spillway.job(id)).body.webhook;
       return events.find(condition);
     },
-    { timeout: 20_000, what: condition },
+    { what: condition },
   );
 
 describe("a webhook", { concurrency: 6 }, async () => {
@@ -235,7 +235,7 @@ describe("a webhook", { concurrency: 6 }, async () => {
     requests.forEach((request) => verified(request));
     await event(spillway, id, ({ attempts, delivered_at }) => attempts === 3 && delivered_at);
     const stored = async () => (await spillway.stored(`job:${id}`))?.body.webhook.events[0].attempts === 3;
-    await eventually(stored, { timeout: 10_000 });
+    await eventually(stored);
   });
 
   test("that is not there, or has nothing to tell, cannot be sent again", async () => {
@@ -315,7 +315,7 @@ describe("a webhook of its own deployment", { concurrency: 4 }, () => {
     assert.equal(receiver.requests("/moved").length, attempts);
     assert.ok(attempts >= 2, `${attempts}`);
     assert.equal(receiver.requests("/elsewhere").length, 0);
-    const stored = await eventually(() => spillway.stored(`job:${id}`), { timeout: 10_000 });
+    const stored = await eventually(() => spillway.stored(`job:${id}`));
     assert.ok(stored.body.webhook.events[0].given_up_at);
     await sleep(1500);
     assert.equal(receiver.requests("/moved").length, attempts);
@@ -355,7 +355,7 @@ describe("a webhook of its own deployment", { concurrency: 4 }, () => {
     const id = await spillway.accepted(job("/dead"));
     // The second try is the alarm's own.
     await receiver.until("/dead", 2);
-    const { webhook } = await spillway.untilStatus(id, "deferred", { timeout: 20_000 });
+    const { webhook } = await spillway.untilStatus(id, "deferred");
     assert.equal(webhook.events[0].delivered_at, undefined);
   });
 
@@ -380,7 +380,7 @@ describe("a webhook of its own deployment", { concurrency: 4 }, () => {
     await app.until("/crash", 1);
     await spillway.kill();
     await spillway.restart();
-    const [first, second] = await app.until("/crash", 2, 30_000);
+    const [first, second] = await app.until("/crash", 2);
     assert.equal(second.headers["webhook-id"], first.headers["webhook-id"]);
     assert.equal(verified(second).data.id, id);
     await event(spillway, id, ({ attempts, delivered_at }) => attempts >= 2 && delivered_at);
@@ -394,7 +394,7 @@ describe("a webhook of its own deployment", { concurrency: 4 }, () => {
     const back = await startReceiver({}, port);
     t.after(() => back.stop());
     await spillway.restart();
-    const [request] = await back.until("/unheard", 1, 30_000);
+    const [request] = await back.until("/unheard", 1);
     assert.equal(verified(request).data.id, unheard);
     assert.equal(spillway.calls().length, 2, "no job is called for again for its webhook's sake");
   });

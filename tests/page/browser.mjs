@@ -12,7 +12,7 @@ import { connect, createServer } from "node:net";
 import { delimiter, join } from "node:path";
 import { after, describe, test } from "node:test";
 import { chromium } from "playwright-core";
-import { KEYS } from "../e2e/harness.mjs";
+import { eventually, KEYS, PATIENCE } from "../e2e/harness.mjs";
 
 const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 
@@ -65,7 +65,7 @@ export async function open(browser, url, { hash = "", clock = false, ...options 
   const context = await browser.newContext({ locale: "en-GB", timezoneId: "UTC", ...options });
   const page = await context.newPage();
   if (clock) await page.clock.install();
-  page.setDefaultTimeout(40_000);
+  page.setDefaultTimeout(PATIENCE);
   const wrong = [];
   page.on("console", (message) => message.type() === "error" && wrong.push(message.text()));
   page.on("pageerror", (error) => wrong.push(`${error}`));
@@ -88,6 +88,12 @@ export async function open(browser, url, { hash = "", clock = false, ...options 
       );
     },
   };
+}
+
+/** Waits until the focus is there: the page puts it where it belongs when an answer has come, or the address has changed. */
+export async function untilFocused(locator) {
+  await locator.waitFor();
+  await eventually(() => locator.evaluate((element) => element === document.activeElement), { what: `${locator}` });
 }
 
 /** A line to a Spillway that can be cut: a browser that is told to be offline keeps the connections that it has. */

@@ -127,7 +127,7 @@ export async function untilItAgrees(page, spillway) {
     );
     return differences.length === 0 && now;
   };
-  return eventually(agrees, { timeout: 40_000 }).catch(() => {
+  return eventually(agrees).catch(() => {
     throw new Error(`the page does not show what the Worker says: ${differences.join("\n")}`);
   });
 }

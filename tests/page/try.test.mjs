@@ -17,6 +17,7 @@ import {
   PHONE,
   recorded,
   submit,
+  untilFocused,
   untilShown,
   violations,
 } from "./browser.mjs";
@@ -332,11 +333,7 @@ describeInBrowser("Try", async (browser) => {
       );
       assert.match(described[0], fault);
     }
-    assert.equal(
-      await page.evaluate(() => document.activeElement.tagName),
-      "TEXTAREA",
-      "the first of them has the focus",
-    );
+    await untilFocused(page.getByLabel("Prompt"));
     await assertAccessible(page);
     assert.equal(await page.getByLabel("Its name").inputValue(), "poetry");
     assert.equal((await spillway.list("limit=100")).body.jobs.filter(({ kind }) => kind === "poetry").length, 0);
@@ -450,10 +447,10 @@ describeInBrowser("Try", async (browser) => {
       assert.fail(`out of reach: ${locator}`);
     };
     await page.keyboard.press("Tab");
-    assert.equal(await page.evaluate(() => document.activeElement.textContent), "Skip to the content");
+    await untilFocused(page.getByRole("link", { name: "Skip to the content" }));
     assert.ok(await page.evaluate(() => document.activeElement.getBoundingClientRect().top >= 0), "it is seen then");
     await page.keyboard.press("Enter");
-    assert.equal(await page.evaluate(() => document.activeElement.id), "main");
+    await untilFocused(page.locator("#main"));
     await tabTo(page.getByLabel("Client key"));
     await page.keyboard.type(KEYS.app);
     await page.keyboard.press("Enter");
@@ -466,14 +463,14 @@ describeInBrowser("Try", async (browser) => {
     await page.keyboard.type("claude-opus-5-5");
     await tabTo(page.getByRole("button", { name: "Submit" }));
     await page.keyboard.press("Space");
-    await page.waitForFunction(() => document.activeElement.textContent === "The job");
+    await untilFocused(page.getByRole("heading", { name: "The job" }));
     const wait = page.getByRole("button", { name: "Let it wait" });
     await wait.waitFor();
     await tabTo(wait);
     await page.keyboard.press("Enter");
     await untilShown(page, "deferred");
-    const isThere = () => page.evaluate(() => document.activeElement.className);
-    assert.equal(await isThere(), "placeholder", "the button is gone, and its place is kept");
+    // The button is gone, and its place is kept.
+    await untilFocused(page.locator(".placeholder"));
     await tabTo(page.getByText("Details and history"));
     await page.keyboard.press("Enter");
     await page.locator(".facts").waitFor();

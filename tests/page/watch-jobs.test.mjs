@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { after, test } from "node:test";
 import { eventually, KEYS, MODEL, start, submission } from "../e2e/harness.mjs";
 import { startReceiver } from "../e2e/receiver.mjs";
-import { assertAccessible, describeInBrowser, later, open, PHONE } from "./browser.mjs";
+import { assertAccessible, describeInBrowser, later, open, PHONE, untilFocused } from "./browser.mjs";
 import { watch } from "./operator.mjs";
 
 const FALLBACK = "claude-haiku-5-5";
@@ -106,7 +106,7 @@ describeInBrowser("Watch's jobs", async (browser) => {
     await page.getByText("it waits still").waitFor();
     await assertAccessible(page);
     await spillway.fake.setScript({ rules: [] });
-    await Promise.all(jobs.map((job) => spillway.untilDone(job, { timeout: 60_000 })));
+    await Promise.all(jobs.map((job) => spillway.untilDone(job)));
     await page.locator('.pill[data-status="done"]').waitFor();
     const { operator, history, calls } = await asOperator(id);
     const shown = await steps(page);
@@ -124,13 +124,10 @@ describeInBrowser("Watch's jobs", async (browser) => {
   test("a webhook that was given up or refused is marked in the list, and told try by try", async () => {
     const hook = (path) => submission(`[[${path}]]`, { webhook: `${receiver.url(path)}?token=hidden` });
     const [taken, gone, dead] = [await done(hook("/taken")), await done(hook("/gone")), await done(hook("/dead"))];
-    await eventually(
-      async () => {
-        const { jobs } = (await spillway.list("", { client: "operator" })).body;
-        return [gone, dead].every((id) => jobs.find((job) => job.id === id).webhook);
-      },
-      { timeout: 20_000 },
-    );
+    await eventually(async () => {
+      const { jobs } = (await spillway.list("", { client: "operator" })).body;
+      return [gone, dead].every((id) => jobs.find((job) => job.id === id).webhook);
+    });
     const late = await done(hook("/late"));
     const { page, clean } = await open(browser, spillway.url, { hash: "#watch" });
     await watch(page);
@@ -174,7 +171,7 @@ describeInBrowser("Watch's jobs", async (browser) => {
       await page.keyboard.press("Enter");
       await page.getByRole("alert").getByText(answer).waitFor();
       assert.equal(await field.getAttribute("aria-invalid"), "true");
-      assert.ok(await field.evaluate((element) => element === document.activeElement));
+      await untilFocused(field);
     }
     await assertAccessible(page);
     await field.fill(`  ${id}\n`);
@@ -191,7 +188,7 @@ describeInBrowser("Watch's jobs", async (browser) => {
   test("the list goes on by pages and by status, and is as it was left on the way back", async () => {
     const jobs = [];
     for (let n = 0; n < 27; n += 1) jobs.push(await spillway.accepted(submission(`[[page-${n}]]`)));
-    await Promise.all(jobs.map((job) => spillway.untilDone(job, { timeout: 40_000 })));
+    await Promise.all(jobs.map((job) => spillway.untilDone(job)));
     const failed = await spillway.accepted(submission("[[refused]]"));
     await spillway.fake.setScript({ rules: [{ when: { marker: "[[refused]]" }, then: { status: 400 } }] });
     const refused = await spillway.accepted(submission("[[refused]]", { kind: "tagging" }), { client: "web" });
@@ -213,15 +210,15 @@ describeInBrowser("Watch's jobs", async (browser) => {
     await row(page, chosen).focus();
     const fresh = await done(submission("[[fresh]]"));
     await row(page, fresh).waitFor();
-    assert.equal(await page.evaluate(() => document.activeElement.hash), `#watch/${chosen}`);
+    await untilFocused(row(page, chosen));
     await row(page, chosen).scrollIntoViewIfNeeded();
     const top = await page.evaluate(() => scrollY);
     await page.keyboard.press("Enter");
     await page.getByRole("heading", { name: chosen }).waitFor();
-    assert.equal(await page.evaluate(() => document.activeElement.tagName), "H2");
+    await untilFocused(page.getByRole("heading", { name: chosen }));
     await page.getByRole("link", { name: "All jobs" }).click();
     await row(page, chosen).waitFor();
-    assert.equal(await page.evaluate(() => document.activeElement.hash), `#watch/${chosen}`);
+    await untilFocused(row(page, chosen));
     assert.ok(Math.abs((await page.evaluate(() => scrollY)) - top) < 5);
     assert.ok((await rows.count()) >= shown.length);
 
