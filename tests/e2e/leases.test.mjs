@@ -18,11 +18,12 @@ const troubles = (spillway, part) => spillway.logs("trouble").filter((line) => l
 describe("leases", { concurrency: 6 }, () => {
   test("a call that outlasts its lease is renewed, and never made twice", async (t) => {
     const spillway = await own(t, {
-      policy: { lease_seconds: 1, watchdog_seconds: 1 },
+      // Long enough that a slow machine neither misses a renewal nor is still delivering when the calls are over.
+      policy: { lease_seconds: 3, watchdog_seconds: 1 },
       script: {
         rules: [
-          { when: { marker: "[[silent]]" }, then: { delay_ms: 4500 } },
-          { when: { marker: "[[slow]]" }, then: { tokens: 60, chunk_delay_ms: 250 } },
+          { when: { marker: "[[silent]]" }, then: { delay_ms: 14_000 } },
+          { when: { marker: "[[slow]]" }, then: { tokens: 60, chunk_delay_ms: 750 } },
         ],
       },
     });
@@ -33,8 +34,8 @@ describe("leases", { concurrency: 6 }, () => {
     ];
     await spillway.untilCalls((calls) => calls.length === 2);
     // The queue delivers again meanwhile, as it would for a consumer that it believes dead.
-    for (let second = 0; second < 3; second += 1) {
-      await new Promise((resolve) => setTimeout(resolve, 600));
+    for (let times = 0; times < 3; times += 1) {
+      await new Promise((resolve) => setTimeout(resolve, 1500));
       const { outcome } = await spillway.deliver(
         "medium",
         jobs.map(([id]) => envelope(id)),
@@ -46,7 +47,7 @@ describe("leases", { concurrency: 6 }, () => {
       assert.deepEqual([done.calls, done.attempts], [1, 0]);
       const [call, ...others] = spillway.calls({ marker });
       assert.deepEqual(others, [], marker);
-      assert.ok(call.ended_at - call.started_at > 2500, `${marker} took only ${call.ended_at - call.started_at} ms`);
+      assert.ok(call.ended_at - call.started_at > 6000, `${marker} took only ${call.ended_at - call.started_at} ms`);
       const skipped = spillway.logs("delivery_skipped").filter(({ job }) => job === id);
       const leased = skipped.filter(({ reason }) => reason === "leased");
       assert.ok(leased.length >= 2, JSON.stringify(skipped));
