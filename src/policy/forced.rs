@@ -9,7 +9,7 @@
 //!
 //! **A forced-open gate is asked again every [`RECHECK`]**, however far the end is. Its jobs sleep in queues, and nothing can
 //! wake a sleeper: the wait that was announced is how long an early end goes unnoticed. Two minutes are a little more than a
-//! cooldown (36 to 54 s), so an override costs fewer deliveries than the outage it is used in, and an operator who ends it
+//! cooldown (36 to 45 s), so an override costs fewer deliveries than the outage it is used in, and an operator who ends it
 //! sees jobs go on within minutes. Jobs that wait behind a spend cap are asked as often, since it is an override that ends it. 60 s would double a backlog's deliveries to save one of them; at 300 s one would wonder whether the end has worked.
 
 use std::time::Duration;

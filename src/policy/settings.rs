@@ -35,7 +35,7 @@ pub struct BreakerSettings {
     pub consecutive_hard: u32,
     /// How long the gate stays open before one probe. Seconds, 1–3600, default 90 (A7).
     pub open_seconds: u32,
-    /// Each opening is drawn up to this much shorter or longer, or it beats in time with a flapping upstream.
+    /// Each opening is drawn up to this much shorter, or it beats in time with a flapping upstream.
     /// Percent, 0–90, default 20.
     pub open_jitter_percent: u32,
     /// How long a probe lives without being renewed; then another may. Seconds, 1–3600, default 120.

@@ -11,7 +11,7 @@
 //! - **The ramp.** From `limit` calls on, the in-flight limit doubles once per round (a call's time to first content): a place
 //!   within the doubling comes after `round · log2(1 + place / limit)`. Once the limit has come to what the upstream bore before
 //!   (`full`), places come one by one, `call / full` apart.
-//! - **Eagerness.** Jobs are woken twice as fast as that, and those far behind faster still, as if the upstream were to bear
+//! - **Eagerness.** Jobs are woken two and a half times as fast as that, and those far behind faster still, as if the upstream were to bear
 //!   twice as much every ten calls' time: `full` is only what has been seen, and who sleeps cannot be told that it has become
 //!   more. A job that wakes in vain costs a delivery, a permit that nobody wants throughput; and who wakes early finds his
 //!   place nearer each time.
@@ -261,7 +261,7 @@ fn milliseconds(ms: f64) -> Duration {
 }
 
 /// How much faster than the expected rate jobs are woken.
-const EAGERNESS_PERCENT: u32 = 200;
+const EAGERNESS_PERCENT: u32 = 250;
 /// In how many calls' time the upstream may have come to bear twice as much.
 const DOUBLING_CALLS: f64 = 10.0;
 /// Nobody sleeps longer without asking how things stand.

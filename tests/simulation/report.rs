@@ -24,7 +24,7 @@ const METRICS: &[(&str, &str)] = &[
     ("stalled", "Jobs whose user was asked whether they may wait."),
     ("stalled_share", "The same, of all jobs."),
     ("exposure", "Share of the jobs whose user saw an error because of overload or a limit."),
-    ("load", "What the jobs need of the primary's capacity, were they all its own and came evenly."),
+    ("load", "What the jobs need of the primary's capacity or rate limit, were they all its own and came evenly."),
     ("calls", "Upstream calls."),
     ("calls_per_done", "Calls for each job that was done."),
     ("calls_vs_floor", "Calls, as a multiple of the fewest that the ladder and the mix allow in a brown-out."),

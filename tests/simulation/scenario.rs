@@ -316,10 +316,12 @@ impl Scenario {
         &kinds[usize::from(job.kind)]
     }
 
-    /// The share of the primary's capacity that the jobs need, were they all its own and came evenly.
+    /// The share of the primary's capacity that the jobs need, or of its calls a minute, were they all its own and came evenly.
     pub(crate) fn load(&self, jobs: &[Job]) -> f64 {
-        let time = jobs.len() as f64 * self.call_seconds(jobs) * SECOND as f64;
-        time / (self.submissions_end() as f64 * f64::from(self.primary.capacity))
+        let calls_per_ms = jobs.len() as f64 / self.submissions_end() as f64;
+        let of_slots = calls_per_ms * self.call_seconds(jobs) * SECOND as f64 / f64::from(self.primary.capacity);
+        let of_rate = self.primary.calls_per_minute.map_or(0.0, |limit| calls_per_ms * MINUTE as f64 / limit);
+        of_slots.max(of_rate)
     }
 
     /// What a call to the primary takes on average.
