@@ -469,9 +469,9 @@ const fn kind_of(reason: HoldReason) -> ErrorKind {
 
 /// The short wait before one more try (A2).
 const PAUSE_MS: std::ops::RangeInclusive<u64> = 1_500..=2_500;
-/// A Retry-After of so long is waited out.
 /// "At once" is not taken at its word.
 const AT_LEAST: Duration = Duration::from_millis(250);
+/// A Retry-After of so long is waited out.
 const SHORT_WAIT: Duration = Duration::from_secs(2);
 /// And so long in all.
 const SHORT_WAITS: Duration = Duration::from_secs(4);

@@ -33,7 +33,7 @@ pub struct BreakerSettings {
     pub consecutive_seconds: u32,
     /// Trips after this many failures in a row, however fast they came. `consecutive_failures`–10000, default 15.
     pub consecutive_hard: u32,
-    /// How long the gate stays open before one probe. Seconds, 1–3600, default 90 (A7).
+    /// How long the gate stays open before one probe. Seconds, 1–3600, default 45 (A7 has 90; docs/adr/0016).
     pub open_seconds: u32,
     /// Each opening is drawn up to this much shorter, or it beats in time with a flapping upstream.
     /// Percent, 0–90, default 20.
