@@ -173,7 +173,11 @@ async fn submit(mut request: Request, address: Address<'_>, caller: &Caller, con
     let random = entropy::bits().ok_or_else(|| ApiError::unavailable("no randomness to name the job with", 1))?;
     let accepted = submission::accept(incoming, config, random, clock::now())?.at(address.origin);
     let creation = operations::take(&accepted.record, accepted.request.as_bytes(), env).await?;
-    receive(&request, &creation, &accepted.record.fingerprint, address, config)
+    let receipt = receive(&request, &creation, &accepted.record.fingerprint, address, config)?;
+    if let Some(mended) = &accepted.mended {
+        let _ = receipt.headers().set("spillway-mended", mended);
+    }
+    Ok(receipt)
 }
 
 /// The receipt for a job that is stored.

@@ -320,6 +320,8 @@ impl AtWork<'_> {
         headers.extend(self.is_no_job(relay).then_some(NO_JOB));
         headers.extend(is_final.then_some(SHOULD_RETRY));
         headers.extend(job.as_deref().map(|job| ("spillway-job", job)));
+        let mended = self.account.call.accepted.mended.as_deref();
+        headers.extend(mended.map(|mended| ("spillway-mended", mended)));
         headers.extend(seconds.as_deref().map(|seconds| ("retry-after", seconds)));
         http::respond(kind.status(), ApiError::new(kind, message).body(self.place.request_id), &headers)
     }

@@ -254,7 +254,8 @@ fn mend(body_rest: String, spec: &mut Spec, place: &str) -> Result<(String, Opti
         History::Sound => Ok((body_rest, None)),
         History::Mended { body_rest, mended } => {
             form::read_demands(spec, &body_rest);
-            let list: Vec<String> = mended.iter().map(|mend| format!("{} {}", mend.kind.name(), mend.place)).collect();
+            let list: Vec<String> =
+                mended.iter().map(|mend| format!("{} {place}{}", mend.kind.name(), mend.place)).collect();
             Ok((body_rest, Some(list.join(", "))))
         }
         History::Broken(problem) => {

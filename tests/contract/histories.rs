@@ -33,7 +33,7 @@ const fn incoming<'a>(body: &'a [u8], betas: Option<&'a str>) -> Incoming<'a> {
 #[test]
 fn a_mended_history_is_read_again_for_what_it_asks_of_a_model() {
     let accepted = job(INTERRUPTED).unwrap();
-    assert_eq!(accepted.mended.as_deref(), Some("completed messages.1.content.0"));
+    assert_eq!(accepted.mended.as_deref(), Some("completed request.messages.1.content.0"), "in the body that came");
     let demands = accepted.record.spec.demands;
     assert!(demands.answers_tools, "the mended body answers a tool");
     let whole = job(r#"[{"type":"tool_result","tool_use_id":"t1"},{"type":"text","text":"go on"}]"#).unwrap();
@@ -44,6 +44,7 @@ fn a_mended_history_is_read_again_for_what_it_asks_of_a_model() {
     let call = submission::accept_call(incoming(body.as_bytes(), None), &Wish::default(), &config(), 1, NOW);
     let call = call.unwrap().unwrap();
     assert!(call.accepted.record.spec.demands.answers_tools && call.accepted.record.spec.handed_over);
+    assert_eq!(call.accepted.mended.as_deref(), Some("completed messages.1.content.0"));
     assert!(!call.is_as_it_came);
 }
 

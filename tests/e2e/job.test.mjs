@@ -147,6 +147,62 @@ test("a request that Claude refuses fails at once, with a stable reason and Clau
   assert.equal(failed.result, undefined);
 });
 
+/** The last three turns of a history: two calls of a tool, and what an app that was interrupted has made of their results. */
+const withTools = (marker, ...last) => {
+  const uses = ["t1", "t2"].map((id) => ({ type: "tool_use", id, name: "look", input: {} }));
+  const messages = [
+    { role: "user", content: `${MARK} [[${marker}]]` },
+    { role: "assistant", content: uses },
+    { role: "user", content: last },
+  ];
+  const tools = [{ name: "look", description: "d", input_schema: { type: "object" } }];
+  return submission("", { request: { model: "claude-opus-5-5", tools, messages } });
+};
+const result = (id, more) => ({ type: "tool_result", tool_use_id: id, content: id, ...more });
+
+test("a broken history of tool calls is mended before it is sent, and the receipt says what was done, twice too", async () => {
+  const text = { type: "text", text: "go on" };
+  const body = withTools("mended", text, result("t1"));
+  for (const replayed of [false, true]) {
+    const { status, headers, body: receipt } = await spillway.submit(body, { key: "mended" });
+    assert.equal(status, 202);
+    const mended = headers.get("spillway-mended");
+    assert.equal(mended, "reordered request.messages.2, completed request.messages.1.content.1", `${replayed}`);
+    await spillway.untilDone(receipt.id);
+  }
+  const [call, ...others] = spillway.calls({ marker: "mended" });
+  assert.deepEqual(others, []);
+  const { model, stream, ...sent } = JSON.parse(call.body);
+  const { model: asked, ...submitted } = body.request;
+  assert.deepEqual([model, stream], [asked, true]);
+  const [, missing] = sent.messages[2].content;
+  assert.match(missing.content, /interrupted/);
+  const completed = result("t2", { content: missing.content, is_error: true });
+  submitted.messages[2].content = [result("t1"), completed, text];
+  assert.deepEqual(sent, submitted, "and nothing else of it has changed");
+});
+
+test("a sound history is sent as it was written, and the receipt says nothing of it", async () => {
+  const body = withTools("sound", result("t1"), result("t2"));
+  const { headers, body: receipt } = await spillway.submit(body);
+  assert.equal(headers.get("spillway-mended"), null);
+  await spillway.untilDone(receipt.id);
+  const [call] = spillway.calls({ marker: "sound" });
+  assert.deepEqual(JSON.parse(call.body).messages, body.request.messages);
+});
+
+test("a history that cannot be mended is a 400 with the block's place, and no job", async () => {
+  const { status, headers, body } = await spillway.submit(withTools("broken", result("t1"), result("t9")));
+  assert.equal(status, 400);
+  assert.equal(body.error.type, "invalid_request_error");
+  assert.deepEqual(
+    body.error.problems.map(({ place }) => place),
+    ["request.messages.2.content.1"],
+  );
+  assert.equal(headers.get("location"), null);
+  assert.deepEqual(spillway.calls({ marker: "broken" }), []);
+});
+
 test("moments are RFC 3339, in order, and the deadline is the one asked for", async () => {
   const before = Date.now();
   const request = { model: "claude-opus-5-5" };

@@ -312,7 +312,8 @@ describe("a caller who goes away", async () => {
 });
 
 describe("a history with tools", { concurrency: true }, async () => {
-  const spillway = await start({ calls: true, script: { defaults: QUICK } });
+  const limited = { when: { marker: "[[mended-job]]", prompt_call: 1 }, then: { status: 429, retry_after: 30 } };
+  const spillway = await start({ calls: true, script: { defaults: QUICK, rules: [limited] } });
   after(() => spillway.stop());
   const use = (id) => ({ type: "tool_use", id, name: "look", input: {} });
   const result = (id, content = id) => ({ type: "tool_result", tool_use_id: id, content });
@@ -321,7 +322,11 @@ describe("a history with tools", { concurrency: true }, async () => {
     const roles = ["user", "assistant"];
     const messages = turns.map((content, turn) => ({ role: roles[turn % 2], content }));
     messages[0].content = `${MARK} [[${marker}]]`;
-    return sdk(spillway).messages.create({ model: MODEL, max_tokens: 100, tools, messages }).withResponse();
+    // Each on a model of its own: a rate limit holds everyone of its model.
+    const asked = { model: `claude-of-${marker}`, max_tokens: 100, tools, messages };
+    return sdk(spillway)
+      .messages.create(asked, { headers: { "spillway-max-wait": "1" } })
+      .withResponse();
   };
 
   test("that an interrupted app has left broken is mended, and the answer says how", async () => {
@@ -332,6 +337,16 @@ describe("a history with tools", { concurrency: true }, async () => {
     assert.match(mended, /reordered messages\.2/);
     assert.match(mended, /completed messages\.1\.content\.1/);
     assert.deepEqual(statuses(spillway, "mended"), [200]);
+  });
+
+  test("that was mended is said to have been, too, where there is no answer yet but a job", async () => {
+    const error = await ask("mended-job", "", [use("t1")], [{ type: "text", text: "go on" }]).then(
+      () => assert.fail(),
+      (error) => error,
+    );
+    assert.equal(error.status, 429);
+    assert.match(error.headers.get("spillway-job"), /^job_/);
+    assert.equal(error.headers.get("spillway-mended"), "completed messages.1.content.0");
   });
 
   test("that cannot be mended is refused with its place, and nothing is called", async () => {
