@@ -24,7 +24,7 @@ use crate::claude::failure::Failure;
 use crate::config::{Config, Policy};
 use crate::job::draft::INTERRUPTED;
 use crate::job::settlement::FailedCall;
-use crate::job::{Claimed, Ending, FailReason, Hold, Settlement, Then};
+use crate::job::{Claimed, Ending, FailReason, Hold, Retry, Settlement, Then};
 use crate::policy::answer::{Asking, Decision, Ended, Held, HoldReason, PermitId, Report, Verdict};
 use crate::policy::backoff::{Buckets, Wait};
 use crate::policy::cause::{Cause, Class};
@@ -85,8 +85,10 @@ pub struct Delivery<'a> {
     /// When each of them had failed.
     failed_at: Vec<Timestamp>,
     last_failure: Option<Failure>,
-    /// The wait after the last failure of the model that the next pass begins with, and whether it was this job's own.
+    /// The wait after the last failure of the model that the next pass begins with, whether jobs wait long for it these minutes,
+    /// and whether it was this job's own.
     wait: Option<Wait>,
+    slow: bool,
     costs_attempt: bool,
 }
 
@@ -124,6 +126,7 @@ impl<'a> Delivery<'a> {
             failed_at: Vec::new(),
             last_failure: None,
             wait: None,
+            slow: false,
             costs_attempt: false,
         };
         let step = if delivery.remaining(now).is_zero() {
@@ -229,7 +232,7 @@ impl<'a> Delivery<'a> {
             };
         }
         if self.wait.is_none() || self.ladder.downgrade().is_none() {
-            self.wait = verdict.wait;
+            (self.wait, self.slow) = (verdict.wait, verdict.slow);
         }
         self.costs_attempt |= verdict.costs_attempt;
         let next = self.ladder.failed(class, verdict, rng);
@@ -316,7 +319,10 @@ impl<'a> Delivery<'a> {
         let (wanted, floor) = self.wait.map_or_else(Default::default, |wait| (wait.wanted, wait.floor));
         let cause = self.last_failure.as_ref().map_or(Cause::Overloaded, |failure| failure.cause);
         match deadline::fit(wanted, floor, self.remaining(now)) {
-            Some(fitting) => self.settle(Then::Retry { cause, wait_ms: queue_wait_ms(fitting) }, now),
+            Some(fitting) => {
+                let (wait_ms, slow) = (queue_wait_ms(fitting), self.slow);
+                self.settle(Then::Retry(Retry { cause, wait_ms, slow }), now)
+            }
             None => self.deadline_exceeded(None, now),
         }
     }

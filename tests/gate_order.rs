@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use spillway::policy::answer::{Asking, Decision, Ended, Held, HoldReason, PermitId, Report};
+use spillway::policy::answer::{Asking, Decision, Ended, Held, HoldReason, PermitId, Report, Verdict};
 use spillway::policy::cause::Cause;
 use spillway::policy::forced::{Order, Side};
 use spillway::policy::gate::Gate;
@@ -50,10 +50,14 @@ impl Bench {
         }
     }
 
-    fn abandons(&mut self, permit: PermitId) {
+    fn ends(&mut self, permit: PermitId, report: Report) -> Verdict {
         let (limits, backoff) = (RateLimits::default(), BackoffSettings::default());
-        let ended = Ended { permit: Some(permit), asking: JOB, report: Report::Abandoned, limits, backoff };
-        self.gate.report(&ended, NOW, &mut fastrand::Rng::with_seed(1), &self.settings);
+        let ended = Ended { permit: Some(permit), asking: JOB, report, limits, backoff };
+        self.gate.report(&ended, NOW, &mut fastrand::Rng::with_seed(1), &self.settings)
+    }
+
+    fn abandons(&mut self, permit: PermitId) {
+        self.ends(permit, Report::Abandoned);
     }
 }
 
@@ -141,17 +145,18 @@ fn a_long_wait_for_a_slot_is_a_reason_to_leave_a_short_one_and_what_the_rate_mak
 }
 
 #[test]
-fn who_leaves_and_who_waits_are_told_that_jobs_wait_for_long_these_minutes() {
+fn who_leaves_who_waits_and_whose_call_has_failed_are_told_that_jobs_wait_for_long_these_minutes() {
     for (dwell_ms, slow) in [(25_000, false), (25_001, true)] {
         let mut bench = Bench::new(20);
-        for _ in 0..20 {
-            bench.granted(Asking { dwell_ms: Some(dwell_ms), ..JOB });
-        }
+        let asking = Asking { dwell_ms: Some(dwell_ms), ..JOB };
+        let permits: Vec<_> = (0..20).map(|_| bench.granted(asking)).collect();
         bench.settings.long_wait_seconds = 0;
         assert_eq!(
             [LEAVES, JOB].map(|asking| bench.held(asking)).map(|held| (held.leave, held.slow)),
             [(true, slow), (false, slow)]
         );
+        let failure = Report::Failure { cause: Cause::ServerError, after_content: false, retry_after: None };
+        assert_eq!(bench.ends(permits[0], failure).slow, slow);
     }
 }
 

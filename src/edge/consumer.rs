@@ -26,7 +26,7 @@ use crate::claude::response::Usage;
 use crate::claude::{rewrite, version};
 use crate::config::Config;
 use crate::delivery::{Call, Delivery, GateTrouble, Step};
-use crate::job::{Begun, Claim, Claimed, Envelope, Interruption, JobId, Settled, Settlement, Then};
+use crate::job::{Begun, Claim, Claimed, Envelope, Interruption, JobId, Retry, Settled, Settlement, Then};
 use crate::policy::answer::{Report, Verdict};
 use crate::policy::rate_limits::{RateLimits, Used};
 use crate::policy::switches::Switches;
@@ -318,7 +318,7 @@ impl Worker<'_> {
     /// Every wait after a failure (B10): in the queue, and the short one within the delivery.
     fn log_backoff(&self, call: &Call, failure: &Failure, verdict: &Verdict, next: &Step) {
         let (wait_ms, costs_attempt) = match next {
-            Step::Settle(Settlement { then: Then::Retry { wait_ms, .. }, failed_calls }) => {
+            Step::Settle(Settlement { then: Then::Retry(Retry { wait_ms, .. }), failed_calls }) => {
                 (*wait_ms, failed_calls.last().is_some_and(|call| call.costs_attempt))
             }
             // The pass goes on.
@@ -346,7 +346,7 @@ impl Worker<'_> {
             Then::Stall { resume_ms, .. } | Then::Defer { resume_ms } => {
                 log::event(&Event::JobExhausted { job: self.id, then: settlement.then.name(), resume_ms: *resume_ms });
             }
-            Then::Retry { .. } | Then::End(_) => {}
+            Then::Retry(_) | Then::End(_) => {}
         }
         for pause in SETTLE_PAUSES {
             match self.object().settle(self.claimed.token, settlement.clone(), answer).await {

@@ -26,6 +26,6 @@ pub use notice::{News, Notice, Progress, Reception, Told};
 pub use record::{DeferralAnswer, Record, Settled};
 pub use redrive::{Redrive, Which};
 pub use schedule::{Effect, Timing};
-pub use settlement::{Ending, Hold, Settlement, Then};
+pub use settlement::{Ending, Hold, Retry, Settlement, Then};
 pub use spec::{Spec, WhenInterrupted};
 pub use state::{FailReason, State};

@@ -14,7 +14,7 @@ use super::id::JobId;
 use super::listing::Listing;
 use super::notice::Notices;
 use super::schedule::{Announcement, Publication};
-use super::settlement::{Ending, Hold, Settlement, Then};
+use super::settlement::{Ending, Hold, Retry, Settlement, Then};
 use super::spec::Spec;
 use super::state::{FailReason, State};
 use crate::json;
@@ -50,7 +50,7 @@ pub struct Record {
     pub ticket: Option<Ticket>,
     /// When its answer should be there, if anybody can say.
     pub eta_at: Option<Timestamp>,
-    /// Whether jobs waited longer than users are told to expect when it was held last.
+    /// Whether jobs waited longer than users are told to expect when its wait began.
     pub slow: bool,
     /// The job that does it again.
     pub regenerated_as: Option<JobId>,
@@ -211,7 +211,10 @@ impl Record {
             return Settled::Stored;
         }
         match settlement.then {
-            Then::Retry { cause, wait_ms } => self.wait(State::Retrying { cause }, wait_ms, now),
+            Then::Retry(Retry { cause, wait_ms, slow }) => {
+                self.wait(State::Retrying { cause }, wait_ms, now);
+                self.slow = slow;
+            }
             Then::Hold(Hold { reason, wait_ms, ticket, eta_ms, slow }) => {
                 self.wait(State::Held { reason }, wait_ms, now);
                 self.ticket = ticket;

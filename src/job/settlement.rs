@@ -57,12 +57,7 @@ json::object!(FailedCall {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Then {
     /// Another turn after a failed call.
-    Retry {
-        /// Why the call failed.
-        cause: Cause,
-        /// Until the next turn, in milliseconds.
-        wait_ms: u64,
-    },
+    Retry(Retry),
     /// Another turn, since the gate let the job not through.
     Hold(Hold),
     /// The attempts are used up: the user is asked whether the job may wait for quieter hours. No answer is a yes.
@@ -82,12 +77,33 @@ pub enum Then {
 }
 
 json::choice!(Then {
-    "retry" => Retry { cause, wait_ms },
+    "retry" => Retry(retry),
     "hold" => Hold(hold),
     "stall" => Stall { answer_ms, resume_ms },
     "defer" => Defer { resume_ms },
     "end" => End(ending),
 });
+
+/// A wait after a failed call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Retry {
+    /// Why the call failed.
+    pub cause: Cause,
+    /// Until the next turn, in milliseconds.
+    pub wait_ms: u64,
+    /// Whether jobs wait longer these minutes than users are told to expect.
+    pub slow: bool,
+}
+
+json::object!(Retry { cause, wait_ms, slow = false });
+
+impl Retry {
+    /// A wait while jobs do not wait long.
+    #[must_use]
+    pub const fn new(cause: Cause, wait_ms: u64) -> Self {
+        Self { cause, wait_ms, slow: false }
+    }
+}
 
 /// A wait that is nobody's failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -147,7 +163,7 @@ impl Then {
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
-            Self::Retry { .. } => "retry",
+            Self::Retry(_) => "retry",
             Self::Hold(_) => "hold",
             Self::Stall { .. } => "stall",
             Self::Defer { .. } => "defer",

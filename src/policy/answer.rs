@@ -230,9 +230,11 @@ pub struct Verdict {
     pub leave: bool,
     /// What the breaker did because of it.
     pub transition: Option<Transition>,
+    /// Whether jobs wait longer for this model these minutes than users are told to expect (A10).
+    pub slow: bool,
 }
 
-json::object!(Verdict { wait, held, costs_attempt, leave, transition });
+json::object!(Verdict { wait, held, costs_attempt, leave, transition, slow = false });
 
 /// How long a job is held, and why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

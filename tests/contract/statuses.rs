@@ -8,7 +8,9 @@ use spillway::api::status::{Published, Question, etag, wording, wording_changes_
 use spillway::claude::response::Message;
 use spillway::job::notice::Patience;
 use spillway::job::settlement::FailedCall;
-use spillway::job::{Broken, Claim, Effect, Ending, FailReason, Hold, JobId, Record, Settlement, Then, Timing, Token};
+use spillway::job::{
+    Broken, Claim, Effect, Ending, FailReason, Hold, JobId, Record, Retry, Settlement, Then, Timing, Token,
+};
 use spillway::policy::answer::HoldReason;
 use spillway::policy::backoff::Jitter;
 use spillway::policy::cause::Cause;
@@ -131,7 +133,7 @@ fn generating_and_refining_have_the_same_words_and_different_names() {
 #[test]
 fn retrying_says_why_and_when_it_goes_on_and_what_has_failed() {
     let (mut record, token) = calling();
-    let then = Then::Retry { cause: Cause::Overloaded, wait_ms: 4_000 };
+    let then = Then::Retry(Retry::new(Cause::Overloaded, 4_000));
     record.settle(token, Settlement { failed_calls: failed_calls(Cause::Overloaded, Some(3_712)), then }, at(2));
     let expected = |next_check_seconds, real_wait_ms: Option<u64>| {
         json!({
@@ -151,6 +153,22 @@ fn retrying_says_why_and_when_it_goes_on_and_what_has_failed() {
     claim(&mut record, 2, at(7));
     let claimed = status("retrying", WORKING, (1, 1), "2023-11-14T22:13:27.000Z");
     assert_eq!(view(&record, None, at(7)).1, and(claimed, expected(1, Some(5_000))));
+}
+
+#[test]
+fn a_wait_that_begins_while_jobs_wait_long_says_so_at_once_and_the_next_one_only_if_they_still_do() {
+    let (retry, hold) = (Retry::new(Cause::Overloaded, 4_000), Hold::new(HoldReason::RetryAfter, 4_000));
+    for (slow, code) in [(true, "delayed"), (false, "working")] {
+        for then in [Then::Retry(Retry { slow, ..retry }), Then::Hold(Hold { slow, ..hold })] {
+            let (mut record, token) = calling();
+            record.settle(token, Settlement { failed_calls: Vec::new(), then }, at(2));
+            assert_eq!(view(&record, None, at(2)).1["message"]["code"], code);
+            let token = claim(&mut record, 2, at(6));
+            let then = Then::Retry(retry);
+            record.settle(token, Settlement { failed_calls: Vec::new(), then }, at(6));
+            assert_eq!(view(&record, None, at(6)).1["message"]["code"], "working");
+        }
+    }
 }
 
 #[test]

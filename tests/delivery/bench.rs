@@ -5,7 +5,7 @@ use std::time::Duration;
 use spillway::claude::failure::Failure;
 use spillway::config::{Config, Policy};
 use spillway::delivery::{Call, Delivery, Step};
-use spillway::job::{Begun, Claim, Claimed, Hold, JobId, Record, Settlement, Then};
+use spillway::job::{Begun, Claim, Claimed, Hold, JobId, Record, Retry, Settlement, Then};
 use spillway::policy::answer::{Asking, Decision, Ended, PermitId, Report, Verdict};
 use spillway::policy::backoff::Buckets;
 use spillway::policy::cause::Cause;
@@ -76,7 +76,7 @@ impl Delivered {
 
     pub(crate) fn wait_ms(&self) -> Option<u64> {
         match self.settlement.then {
-            Then::Retry { wait_ms, .. } | Then::Hold(Hold { wait_ms, .. }) => Some(wait_ms),
+            Then::Retry(Retry { wait_ms, .. }) | Then::Hold(Hold { wait_ms, .. }) => Some(wait_ms),
             Then::Stall { resume_ms, .. } | Then::Defer { resume_ms } => Some(resume_ms),
             Then::End(_) => None,
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use spillway::claude::failure::Failure;
 use spillway::config::Config;
 use spillway::delivery::{Delivery, Step};
-use spillway::job::{Claim, Claimed, Ending, Hold, JobId, Record, Settlement, State, Then};
+use spillway::job::{Claim, Claimed, Ending, Hold, JobId, Record, Retry, Settlement, State, Then};
 use spillway::policy::answer::{Asking, Ended, HoldReason, Report};
 use spillway::policy::cause::Cause;
 use spillway::policy::gate::Gate;
@@ -228,7 +228,7 @@ fn a_rate_limit_never_leaves_and_is_one_call() {
     let mut pass = pass(CALM);
     let wait = Some(std::time::Duration::from_secs(7));
     let settlement = pass.deliver(&mut job(""), |_, _| Err(failure(Cause::RateLimited, wait)));
-    assert!(matches!(settlement.then, Then::Retry { cause: Cause::RateLimited, .. }));
+    assert!(matches!(settlement.then, Then::Retry(Retry { cause: Cause::RateLimited, .. })));
     let settlement = pass.deliver(&mut job(""), |_, _| Ok(()));
     assert!(matches!(settlement.then, Then::Hold(Hold { reason: HoldReason::RetryAfter, .. })), "{settlement:?}");
     assert_eq!(pass.called, [PRIMARY]);
@@ -238,7 +238,7 @@ fn a_rate_limit_never_leaves_and_is_one_call() {
 fn when_both_are_overloaded_three_calls_are_one_attempt() {
     let (mut pass, mut record) = (pass(CALM), job(""));
     let settlement = pass.deliver(&mut record, |_, _| Err(overloaded()));
-    assert!(matches!(settlement.then, Then::Retry { cause: Cause::Overloaded, .. }));
+    assert!(matches!(settlement.then, Then::Retry(Retry { cause: Cause::Overloaded, .. })));
     assert_eq!((record.attempts, record.calls, record.history.len()), (1, 3, 3));
     let costs: Vec<_> = record.history.iter().map(|entry| entry.costs_attempt).collect();
     assert_eq!(costs, [false, false, true]);
@@ -252,7 +252,7 @@ fn an_overload_in_the_middle_of_an_answer_climbs_like_one_before_it_and_is_an_at
     assert!(matches!(settlement.then, Then::End(Ending::Done { .. })), "{settlement:?}");
     assert_eq!(pass.called, [PRIMARY, PRIMARY, FALLBACK]);
     let settlement = pass.deliver(&mut job(""), |_, _| Err(overloaded()));
-    assert!(matches!(settlement.then, Then::Retry { cause: Cause::Overloaded, .. }));
+    assert!(matches!(settlement.then, Then::Retry(Retry { cause: Cause::Overloaded, .. })));
     assert!(settlement.failed_calls.iter().any(|call| call.costs_attempt));
 }
 
@@ -325,7 +325,7 @@ fn after_its_attempts_a_job_asks_waits_or_fails_as_it_or_its_kind_says() {
         let (mut pass, mut record) = (pass(policy), job(members));
         while record.attempts < 5 && !matches!(record.state, State::Stalled { .. }) && !record.state.is_terminal() {
             let then = pass.deliver(&mut record, |_, _| Err(failure(Cause::ServerError, None))).then;
-            if !matches!(then, Then::Retry { .. } | Then::Hold(_)) {
+            if !matches!(then, Then::Retry(_) | Then::Hold(_)) {
                 return then;
             }
             pass.now = pass.now + std::time::Duration::from_secs(120);

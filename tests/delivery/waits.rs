@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use spillway::delivery::{Delivery, Step};
-use spillway::job::{Ending, Hold, Settlement, State, Then};
+use spillway::job::{Ending, Hold, Retry, Settlement, State, Then};
 use spillway::policy::answer::{Decision, Held, HoldReason, Verdict};
 use spillway::policy::backoff::{BucketName, Wait};
 use spillway::policy::cause::Cause;
@@ -49,11 +49,19 @@ fn a_wait_is_whole_seconds_at_least_one_and_ends_before_the_deadline() {
     ] {
         let then = settled(deadline_seconds, Cause::ServerError, &verdict(wanted_ms, floor_ms)).then;
         let (label, retry) =
-            ((deadline_seconds, wanted_ms, floor_ms), |wait_ms| Then::Retry { cause: Cause::ServerError, wait_ms });
+            ((deadline_seconds, wanted_ms, floor_ms), |wait_ms| Then::Retry(Retry::new(Cause::ServerError, wait_ms)));
         match wait_ms {
             Some(wait_ms) => assert_eq!(then, retry(wait_ms), "{label:?}"),
             None => assert_eq!(reason(&then), Some("deadline_exceeded"), "{label:?}"),
         }
+    }
+}
+
+#[test]
+fn a_retry_is_told_whether_jobs_wait_long_these_minutes() {
+    for slow in [false, true] {
+        let then = settled(86_400, Cause::ServerError, &Verdict { slow, ..verdict(1_000, 0) }).then;
+        assert_eq!(then, Then::Retry(Retry { slow, ..Retry::new(Cause::ServerError, 1_000) }));
     }
 }
 
@@ -66,7 +74,7 @@ fn what_a_call_took_is_no_longer_left_to_wait() {
     let server_error = failure(Cause::ServerError, None);
     let step = delivery.on_failure(&server_error, &verdict(120_000, 0), later, &mut rng);
     let Step::Settle(settlement) = step else { panic!("{step:?}") };
-    assert_eq!(settlement.then, Then::Retry { cause: Cause::ServerError, wait_ms: 15_000 });
+    assert_eq!(settlement.then, Then::Retry(Retry::new(Cause::ServerError, 15_000)));
 }
 
 fn reason(then: &Then) -> Option<&'static str> {

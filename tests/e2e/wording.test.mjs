@@ -1,7 +1,7 @@
 /** What a job's user reads (A9): in three languages and one of the deployment's own, and other words after a long wait (A10). */
 import assert from "node:assert/strict";
 import { after, describe, test } from "node:test";
-import { eventually, start, submission } from "./harness.mjs";
+import { envelope, eventually, start, submission } from "./harness.mjs";
 
 const TEXTS = {
   en: ["We have your request and will start on it in a moment.", "Your answer is ready."],
@@ -119,5 +119,51 @@ describe("with the deployment's own words", { concurrency: 2 }, async () => {
 
     const done = await spillway.untilDone(id);
     assert.deepEqual(done.message, { code: "done", text: TEXTS.en[1] });
+  });
+});
+
+describe("while jobs wait long in general (A10)", async () => {
+  /** Longer than this test takes: no job of it says "delayed" for its own age. */
+  const LONG_WAIT_SECONDS = 3600;
+  const [SLOW, QUICK] = ["claude-opus-5-5", "claude-sonnet-5-5"];
+  const spillway = await start({
+    policy: { long_wait_seconds: LONG_WAIT_SECONDS },
+    script: { rules: [{ when: { marker: "[[limited-", prompt_call: 1 }, then: { status: 429, retry_after: 60 } }] },
+  });
+  after(() => spillway.stop());
+  const accepted = (text, model) => spillway.accepted(submission(text, { request: { model } }));
+
+  /** So many jobs of `model`, each called for the first time when it had waited for twice the limit. */
+  async function dwelled(count, model) {
+    await spillway.fault({ binding: "queue", how: "lose" });
+    const ids = await Promise.all(Array.from({ length: count }, (_, n) => accepted(`[[dwelled-${n}]]`, model)));
+    await spillway.setClock(2 * LONG_WAIT_SECONDS * 1000);
+    for (let n = 0; n < count; n += 5) {
+      await spillway.deliver(
+        "high",
+        ids.slice(n, n + 5).map((id) => envelope(id)),
+      );
+    }
+    for (const id of ids) assert.equal((await spillway.job(id)).body.status, "done");
+    await spillway.fault();
+  }
+
+  test("who waits for that model says so at once, held or after a failure; for another, or in the queue still, by its own age", async () => {
+    await dwelled(20, SLOW);
+    for (const [model, code] of [
+      [SLOW, "delayed"],
+      [QUICK, "working"],
+    ]) {
+      const failed = await accepted(`[[limited-${model}]]`, model);
+      const retrying = await spillway.untilStatus(failed, "retrying");
+      const held = await spillway.untilStatus(await accepted("[[held]]", model), "held");
+      assert.equal(held.waiting.reason, "retry_after");
+      for (const { status, message } of [retrying, held]) assert.equal(message.code, code, `${model}, ${status}`);
+    }
+    await spillway.fault({ binding: "queue", how: "lose" });
+    const { body: queued } = await spillway.job(await accepted("[[queued]]", SLOW));
+    assert.deepEqual([queued.status, queued.message.code], ["received", "received"]);
+    await spillway.setClock(3 * LONG_WAIT_SECONDS * 1000);
+    assert.equal((await spillway.job(queued.id)).body.message.code, "delayed");
   });
 });

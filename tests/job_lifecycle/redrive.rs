@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use spillway::job::{Claim, Effect, Ending, FailReason, Hold, Record, Redrive, Settlement, Then, Which};
+use spillway::job::{Claim, Effect, Ending, FailReason, Hold, Record, Redrive, Retry, Settlement, Then, Which};
 use spillway::policy::answer::HoldReason;
 use spillway::policy::cause::Cause;
 use spillway::policy::time::Timestamp;
@@ -45,7 +45,7 @@ fn having_failed(reason: Option<&str>) -> Which {
 fn a_job_that_waits_has_its_turn_sent_at_once_and_can_be_claimed_then() {
     for then in [
         Then::Hold(Hold::new(HoldReason::BreakerOpen, 3_600_000)),
-        Then::Retry { cause: Cause::RateLimited, wait_ms: 3_600_000 },
+        Then::Retry(Retry::new(Cause::RateLimited, 3_600_000)),
         Then::Defer { resume_ms: 3_600_000 },
     ] {
         let mut record = settled(then.clone());
@@ -151,11 +151,7 @@ fn who_wants_many_gets_those_of_the_reason_that_was_named() {
         (held(), waiting(Some("paused")), Redrive::SentAgain),
         (held(), waiting(Some("breaker_open")), Redrive::NotNeeded),
         (held(), having_failed(None), Redrive::NotNeeded),
-        (
-            settled(Then::Retry { cause: Cause::Truncated, wait_ms: 9_000 }),
-            waiting(Some("truncated")),
-            Redrive::SentAgain,
-        ),
+        (settled(Then::Retry(Retry::new(Cause::Truncated, 9_000))), waiting(Some("truncated")), Redrive::SentAgain),
         (job(600), waiting(Some("paused")), Redrive::NotNeeded),
         (failed(FailReason::AttemptsExhausted), waiting(None), Redrive::NotNeeded),
         (failed(FailReason::AttemptsExhausted), having_failed(None), Redrive::DoAgain),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use spillway::job::notice::{News, Progress, Unheard};
-use spillway::job::{Claim, Effect, Ending, FailReason, JobId, Reception, Record, Settlement, Spec, Then, Told};
+use spillway::job::{Claim, Effect, Ending, FailReason, JobId, Reception, Record, Retry, Settlement, Spec, Then, Told};
 use spillway::policy::time::Timestamp;
 
 use super::world::{Op, T0, TIMING, World, deadlines, histories, row_of, spec};
@@ -86,7 +86,7 @@ fn progress(record: &Record) -> Vec<&'static str> {
 
 #[test]
 fn an_end_or_a_question_is_told_and_nothing_else() {
-    let hold = Then::Retry { cause: spillway::policy::cause::Cause::Overloaded, wait_ms: 0 };
+    let hold = Then::Retry(Retry::new(spillway::policy::cause::Cause::Overloaded, 0));
     for (then, told) in [
         (done(), vec!["job.done"]),
         (done_by("claude-haiku-5-5"), vec!["job.done", "job.downgraded"]),

@@ -9,7 +9,7 @@ use spillway::api::status::Published;
 use spillway::job::notice::Patience;
 use spillway::job::settlement::FailedCall;
 use spillway::job::{
-    Effect, Ending, FailReason, Hold, JobId, Record, Row, Settlement, Spec, Then, Timing, Token, Which,
+    Effect, Ending, FailReason, Hold, JobId, Record, Retry, Row, Settlement, Spec, Then, Timing, Token, Which,
 };
 use spillway::policy::answer::HoldReason;
 use spillway::policy::backoff::Jitter;
@@ -295,7 +295,7 @@ fn settlements() -> impl Strategy<Value = Settlement> {
         message: format!("the upstream quotes {CONTENT}"),
     };
     let then = prop_oneof![
-        4 => (causes.clone(), waits.clone()).prop_map(|(cause, wait_ms)| Then::Retry { cause, wait_ms }),
+        4 => (causes.clone(), waits.clone()).prop_map(|(cause, wait_ms)| Then::Retry(Retry::new(cause, wait_ms))),
         3 => waits.clone().prop_map(|wait_ms| Then::Hold(Hold::new(HoldReason::BreakerOpen, wait_ms))),
         1 => waits.clone().prop_map(|wait_ms| Then::Stall { answer_ms: 900_000, resume_ms: 900_000 + wait_ms }),
         1 => waits.prop_map(|resume_ms| Then::Defer { resume_ms }),

@@ -413,7 +413,7 @@ impl Deployment {
                 self.offer(&task.sim, job);
             }
             Then::Defer { .. } => world.put_off(job),
-            Then::Retry { .. } | Then::End(_) => {}
+            Then::Retry(_) | Then::End(_) => {}
         }
     }
 

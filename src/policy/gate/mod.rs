@@ -382,7 +382,8 @@ impl Gate {
             Class::Transient => true,
             Class::SpendCap | Class::Final => false,
         };
-        Verdict { wait, held, costs_attempt, leave: self.one_is_enough(now, settings), transition }
+        let (leave, slow) = (self.one_is_enough(now, settings), self.dwell.is_slow(now));
+        Verdict { wait, held, costs_attempt, leave, transition, slow }
     }
 
     fn note_call(&mut self, now: Timestamp, settings: &GateSettings) {
