@@ -2,7 +2,7 @@
 import Anthropic from "@anthropic-ai/sdk";
 import assert from "node:assert/strict";
 import { after, describe, test } from "node:test";
-import { KEYS, MARK, MODEL, start } from "./harness.mjs";
+import { envelope, KEYS, MARK, MODEL, start } from "./harness.mjs";
 import { call, sdk, statuses } from "./official-sdk.mjs";
 
 const QUICK = { delay_ms: 20, chunk_delay_ms: 1 };
@@ -81,9 +81,10 @@ describe("overload before anything has come", { concurrency: true }, async () =>
   });
   const rules = [
     OVERLOADED_ONCE("once"),
-    { when: { marker: "[[inside]]", prompt_call: 1 }, then: { cut: { after_deltas: 0, how: "error" } } },
     ...[1, 2].map((prompt_call) => ({ when: { marker: "[[twice]]", prompt_call }, then: { status: 529 } })),
-    { when: { marker: "[[long]]" }, then: { status: 529 } },
+    { when: { marker: "[[long]]", prompt_call: "1-2" }, then: { status: 529 } },
+    { when: { marker: "[[leaves", prompt_call: "1-2" }, then: { status: 529 } },
+    { when: { marker: "[[stays", prompt_call: "1-4" }, then: { status: 529 } },
     { when: { marker: "[[never]]" }, then: { status: 529 } },
     { when: { marker: "[[other]]" }, then: { status: 529 } },
     { when: { marker: "[[keyed]]" }, then: { status: 529 } },
@@ -127,20 +128,50 @@ describe("overload before anything has come", { concurrency: true }, async () =>
     assert.deepEqual(statuses(spillway, "streamed"), [529, 529, 200]);
   });
 
-  test("patience over: the SDK's own overloaded error, not retried, and the job goes on", async () => {
-    const waiting = claude.messages.create(call("[[long]]"), { headers: { "spillway-max-wait": "4" } });
-    const error = await waiting.then(
+  test("patience over: the SDK's own overloaded error, which it does not retry, and the job goes on", async () => {
+    // Who else waits here is medium: only this job does not come to its turn before the patience is over.
+    await spillway.fault({ binding: "queue", key: "QUEUE_LOW", how: "lose" });
+    const headers = { "spillway-max-wait": "10", "spillway-priority": "low" };
+    const error = await claude.messages.create(call("[[long]]"), { headers }).then(
       () => assert.fail(),
       (error) => error,
     );
-    assert.equal(error.status, 529);
-    assert.equal(error.error.error.type, "overloaded_error");
+    assert.deepEqual([error.status, error.error.error.type], [529, "overloaded_error"]);
     assert.match(error.error.error.message, /saved your draft/);
+    assert.equal(error.headers.get("x-should-retry"), "false");
+    assert.equal(error.headers.get("spillway-attempts"), "2");
+    assert.deepEqual(statuses(spillway, "long"), [529, 529], "no second round");
     const job = error.headers.get("spillway-job");
-    const { body } = await spillway.job(job);
-    assert.ok(["received", "generating", "retrying", "held"].includes(body.status), body.status);
-    await spillway.request(`/v1/jobs/${job}`, { method: "DELETE" });
+    assert.equal((await spillway.job(job)).body.status, "received");
+    await spillway.fault();
+    await spillway.deliver("low", envelope(job));
+    assert.equal((await spillway.job(job)).body.status, "done");
+    assert.deepEqual(statuses(spillway, "long"), [529, 529, 200]);
   });
+
+  const FALLBACK = "claude-haiku-5-5";
+  for (const [n, [kind, fallback, leaves]] of [
+    ["tagging", undefined, true],
+    ["tagging", "allow", true],
+    ["default", "allow", true],
+    ["tagging", "never", false],
+    ["default", undefined, false],
+  ].entries()) {
+    const header = fallback ? `spillway-fallback: ${fallback}` : "no word of the caller's";
+    test(`kind ${kind}, ${header}: ${leaves ? "the smaller model answers" : "no call of the smaller model, nor by the job"}`, async () => {
+      // Of its own: after five overloads in a row a model is left at once.
+      const model = `claude-of-fallback-${n}`;
+      const marker = `${leaves ? "leaves" : "stays"}-${n}`;
+      const headers = { "spillway-max-wait": "100", "spillway-kind": kind };
+      if (fallback) headers["spillway-fallback"] = fallback;
+      const asked = { ...call(`[[${marker}]]`), model };
+      const { data, response } = await claude.messages.create(asked, { headers, timeout: 110_000 }).withResponse();
+      const answeredBy = leaves ? FALLBACK : model;
+      assert.deepEqual([data.model, response.headers.get("spillway-model-used")], [answeredBy, answeredBy]);
+      const called = spillway.calls({ marker }).map(({ model }) => model);
+      assert.deepEqual(called, [...Array(leaves ? 2 : 4).fill(model), answeredBy]);
+    });
+  }
 
   test("a key that stands for another call is a conflict, and nobody gets the other one's answer", async () => {
     const auto = { "spillway-handoff": "auto", "idempotency-key": "one" };
