@@ -116,6 +116,43 @@ describe("the rate", { concurrency: 3 }, () => {
   });
 });
 
+describe("the ramp", async () => {
+  test("an acceleration 429 makes it four times as flat, and costs neither an attempt nor the model", async (t) => {
+    const after429 = (marker, error) => ({
+      when: { marker: `[[${marker}-1]]`, prompt_call: 1 },
+      then: { error, retry_after: 1 },
+    });
+    const spillway = await own(t, {
+      policy: { pace: { start_in_flight: 1 } },
+      script: { rules: [after429("steep", "acceleration"), after429("usual", "rate_limit")] },
+    });
+    const limits = async (marker) => {
+      const model = `claude-${marker}`;
+      const limits = [];
+      for (let n = 1; n <= 8; n += 1) {
+        // The first is one that would leave its model for an overload.
+        const fields = n === 1 ? { kind: "tagging", priority: "medium" } : {};
+        const id = await spillway.accepted(submission(`[[${marker}-${n}]]`, { request: { model }, ...fields }));
+        const { attempts, downgraded } = await spillway.untilDone(id);
+        assert.deepEqual([attempts, downgraded], [0, false], `${marker}-${n}`);
+        limits.push((await spillway.gates())[model].in_flight_limit);
+      }
+      assert.deepEqual(new Set(spillway.calls({ model }).map(({ model }) => model)), new Set([model]));
+      assert.equal(spillway.calls({ model }).length, 9);
+      return limits;
+    };
+    const [steep, usual] = await Promise.all(["steep", "usual"].map(limits));
+    assert.deepEqual(steep, [1, 1, 1, 1, 1, 1, 1, 2], "two windows of one, each four times as long");
+    assert.ok(usual[0] > 1 && usual[1] >= 3, `by each answer: ${usual}`);
+    const [failed] = spillway.logs("call_failed").filter(({ cause }) => cause === "acceleration");
+    assert.equal(failed.model, "claude-steep");
+    assert.deepEqual(
+      spillway.calls().filter(({ model }) => model.includes("haiku")),
+      [],
+    );
+  });
+});
+
 describe("shares", { concurrency: 2 }, () => {
   test("a burst of low jobs fills the gate, and a high job is called at once all the same", async (t) => {
     const spillway = await own(t, {
