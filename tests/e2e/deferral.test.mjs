@@ -144,6 +144,35 @@ describe("an exhausted job", { concurrency: 4 }, () => {
     assert.equal(at.getUTCHours(), from);
   });
 
+  test("waits for longer than a queue can: the message comes when the longest delay is over, and is sent again", async (t) => {
+    const DAY_SECONDS = 86_400;
+    const from = (new Date().getUTCHours() + 3) % 24;
+    const hours = { peak_utc: "", off_peak_utc: `${from}-${(from + 2) % 24}` };
+    const spillway = await own(t, { policy: { hours, deferral: { at_least_seconds: 6 * 3600 } } });
+    const id = await spillway.accepted(submission("[[job]]", { when_exhausted: "defer" }));
+    const { waiting } = await spillway.untilStatus(id, "deferred");
+    const seconds = waiting.next_check_seconds;
+    assert.ok(seconds > DAY_SECONDS + 3600, `${seconds} s`);
+    const delays = (count) =>
+      eventually(async () => {
+        const delays = await spillway.delays(id, 2);
+        return delays.length >= count && delays;
+      });
+    assert.deepEqual(await delays(1), [DAY_SECONDS]);
+
+    await spillway.setClock(DAY_SECONDS * 1000);
+    const { explicitAcks } = await spillway.deliver("high", { id: "early", body: envelope(id, 2) });
+    assert.deepEqual(explicitAcks, ["early"]);
+    const { body: early } = await spillway.job(id);
+    assert.deepEqual([early.status, early.attempts, spillway.calls().length], ["deferred", 0, 1]);
+    const [, rest, ...others] = await delays(2);
+    assert.deepEqual(others, []);
+    assert.ok(rest >= early.waiting.next_check_seconds && rest <= seconds - DAY_SECONDS + 1, `${rest} s more`);
+
+    const done = await resume(spillway, { id, waiting });
+    assert.deepEqual([done.status, done.attempts, done.calls, spillway.calls().length], ["done", 0, 2, 2]);
+  });
+
   test("does what its submission says, and else what its kind does", async (t) => {
     const kinds = {
       patient: { when_exhausted: "defer" },

@@ -11,6 +11,8 @@
  *
  * `GET /__test/points` tells what the Worker has written to Analytics Engine, which no local binding keeps.
  *
+ * `GET /__test/sent` tells which messages were given to the queues, lost or not, in order, and with which delay.
+ *
  * - `binding`: "kv", "queue", "job", "gate", "index" or "meter"; left out, all of them.
  * - `operation`: KV's "get", "put", "delete", "list"; the queue's "send"; for objects what they are asked: "create",
  *   "claim", "begin", "renew", "settle", "status", "row", "cancel", "revive", the index' "tell" and "list", the meter's "take",
@@ -27,6 +29,10 @@ let faults = [];
 /** Data points, no more than a test looks at. */
 const points = [];
 const MOST_POINTS = 10_000;
+
+/** Messages, no more than a test looks at. */
+const sent = [];
+const MOST_SENT = 10_000;
 
 let aheadMs = 0;
 const RealDate = Date;
@@ -58,7 +64,10 @@ export function wrapEnv(env, where, override) {
       );
   const queue = (name) =>
     override(env[name], {
-      send: (original, body, ...rest) => strike("queue", "send", `${name} ${body}`, () => original(body, ...rest)),
+      send: (original, body, ...rest) => {
+        if (sent.length < MOST_SENT) sent.push({ queue: name, body, delay_seconds: rest[0]?.delaySeconds ?? 0 });
+        return strike("queue", "send", `${name} ${body}`, () => original(body, ...rest));
+      },
     });
   const objects = (binding) => {
     const stub = (original, id, ...rest) =>
@@ -93,6 +102,7 @@ export async function control(request) {
     return Response.json({ now: Date.now() });
   }
   if (pathname === "/__test/points") return Response.json(points);
+  if (pathname === "/__test/sent") return Response.json(sent);
   if (pathname !== "/__test/faults") return new Response("no such control", { status: 404 });
   if (request.method === "PUT") {
     const list = await request.json();

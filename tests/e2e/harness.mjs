@@ -280,6 +280,12 @@ class Spillway {
     return (await this.request("/__test/points")).body;
   }
 
+  /** The delays, in seconds, with which the message of a job's turn was given to its queue, in order. */
+  async delays(job, turn) {
+    const { body } = await this.request("/__test/sent");
+    return body.filter(({ body }) => body === envelope(job, turn)).map(({ delay_seconds }) => delay_seconds);
+  }
+
   /** The Worker's gates, by model, as its operator sees them. */
   async gates() {
     const { status, body, text } = await this.request("/v1/gates", { as: "operator" });
