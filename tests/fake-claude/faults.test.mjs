@@ -154,8 +154,8 @@ test("delays come where they are asked for", async (t) => {
   const streaming = request("x", { stream: true });
   const slowStart = await timed({ delay_ms: 40 }, streaming);
   assert.ok(slowStart.headers >= 39, JSON.stringify(slowStart));
-  const slowStream = await timed({ first_event_delay_ms: 40 }, streaming);
-  assert.ok(slowStream.headers < 39 && slowStream.all >= 39, JSON.stringify(slowStream));
+  const slowStream = await timed({ first_event_delay_ms: 2000 }, streaming);
+  assert.ok(slowStream.headers < 1900 && slowStream.all >= 1999, JSON.stringify(slowStream));
   const slowChunks = await timed({ tokens: 16, chunk_delay_ms: 5 }, streaming);
   assert.ok(slowChunks.all >= 40, JSON.stringify(slowChunks));
   const whole = await timed({ tokens: 16, chunk_delay_ms: 5 }, request());
@@ -164,17 +164,17 @@ test("delays come where they are asked for", async (t) => {
 });
 
 test("connections are refused for a while, and taken again on the same port", async (t) => {
-  const fake = await fakeFor(t, { rules: [{ when: { call: 1 }, then: { fault: "refuse", for_ms: 60 } }] });
+  const fake = await fakeFor(t, { rules: [{ when: { call: 1 }, then: { fault: "refuse", for_ms: 2000 } }] });
   assert.equal(await codeOf(post(fake, request())), "ECONNRESET");
   assert.equal(await codeOf(post(fake, request())), "ECONNREFUSED");
   let answer = "ECONNREFUSED";
   const from = performance.now();
-  while (answer === "ECONNREFUSED" && performance.now() - from < 3000) {
+  while (answer === "ECONNREFUSED" && performance.now() - from < 20_000) {
     await sleep(10);
     answer = await codeOf(post(fake, request()).then((response) => response.text()));
   }
   assert.equal(answer, "answered");
-  assert.ok(performance.now() - from >= 40);
+  assert.ok(performance.now() - from >= 1000);
   assert.equal(fake.calls().length, 2);
 });
 
