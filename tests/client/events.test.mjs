@@ -228,7 +228,7 @@ test("a connection without a heartbeat is dead, and is made again", async (t) =>
     );
   });
   const { seen, onProgress } = watcher();
-  await client({ timing: { ...QUICK, silence: 50 } }).wait(ID, { onProgress });
+  await client({ timing: { ...QUICK, silence: 1000 } }).wait(ID, { onProgress });
   assert.deepEqual(seen, SEEN);
   assert.equal(requests.length, 3);
 });

@@ -182,7 +182,7 @@ test("events that are held back later on, connection after connection, are given
     t,
     routes((exchange) => (exchange.n === 0 ? route(exchange) : undefined), statusRoute(DONE)),
   );
-  assert.equal((await client({ timing: { ...QUICK, firstByte: 60 } }).wait(ID)).status, "done");
+  assert.equal((await client({ timing: { ...QUICK, firstByte: 1000 } }).wait(ID)).status, "done");
   assert.equal(requests.filter(({ path }) => path === EVENTS).length, 4);
 });
 
@@ -353,9 +353,9 @@ describe("the caller may stop", { concurrency: true }, () => {
       response.writeHead(200, { "content-type": "text/event-stream" });
       response.write(`event: status\nid: 1\ndata: ${JSON.stringify(job("generating"))}\n\n`);
     });
-    await assert.rejects(client({ timing: patient }).wait(ID, { timeout: 60 }), {
+    await assert.rejects(client({ timing: patient }).wait(ID, { timeout: 1500 }), {
       name: "TimeoutError",
-      message: `Job ${ID} was not over within 60 ms; it is generating, and it goes on. Wait for the same id again.`,
+      message: `Job ${ID} was not over within 1500 ms; it is generating, and it goes on. Wait for the same id again.`,
       id: ID,
       job: job("generating"),
     });
