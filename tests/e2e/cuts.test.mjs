@@ -65,7 +65,7 @@ describe("a stream that is cut at any event", { concurrency: true }, async () =>
     policy: {
       breaker: { consecutive_hard: 5000, minimum_calls: 5000, consecutive_failures: 5000 },
       pace: { start_in_flight: 500, max_in_flight: 500 },
-      call: { idle_seconds: 2 },
+      call: { idle_seconds: 8 },
     },
   });
   after(() => spillway.stop());
