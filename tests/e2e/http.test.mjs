@@ -9,6 +9,7 @@ const spillway = await start({
       { when: { marker: "[[hang]]" }, then: { fault: "hang" } },
       { when: { marker: "[[refused]]" }, then: { error: "invalid_request" } },
       { when: { marker: "[[slow]]" }, then: { delay_ms: 400, first_event_delay_ms: 400 } },
+      { when: { marker: "[[seen]]" }, then: { delay_ms: 3000, tokens: 60, chunk_delay_ms: 200 } },
     ],
   },
 });
@@ -160,7 +161,7 @@ test("without an ETag wait ends with the status as it is", async () => {
 });
 
 test("with an ETag wait holds the answer until there is news", async () => {
-  const id = await spillway.accepted(submission("[[slow]]"));
+  const id = await spillway.accepted(submission("[[seen]]"));
   await spillway.untilStatus(id, "generating");
   const { headers } = await spillway.job(id);
   const [{ status, body }, took] = await seconds(() => spillway.job(id, { wait: 30, etag: headers.get("etag") }));
