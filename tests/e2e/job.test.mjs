@@ -8,7 +8,7 @@ const spillway = await start({
     rules: [
       {
         when: { marker: "[[slow]]" },
-        then: { delay_ms: 300, first_event_delay_ms: 300, chunk_delay_ms: 30, tokens: 40 },
+        then: { delay_ms: 1200, first_event_delay_ms: 1200, chunk_delay_ms: 200, tokens: 40 },
       },
       { when: { marker: "[[overloaded]]", prompt_call: "1-2" }, then: { status: 529 } },
       { when: { marker: "[[limited]]", prompt_call: 1 }, then: { status: 429, retry_after: 30 } },
