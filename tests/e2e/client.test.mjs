@@ -36,9 +36,9 @@ describe("the client", { concurrency: 4 }, async () => {
     policy: POLICY,
     script: {
       rules: [
-        { when: { marker: "[[slow]]" }, then: { delay_ms: 700, first_event_delay_ms: 100, chunk_delay_ms: 100 } },
+        { when: { marker: "[[slow]]" }, then: { delay_ms: 2800, first_event_delay_ms: 400, chunk_delay_ms: 400 } },
         { when: { marker: "[[hang]]" }, then: { fault: "hang" } },
-        { when: { marker: "[[limited]]", prompt_call: 1 }, then: { error: "rate_limit", retry_after: 3 } },
+        { when: { marker: "[[limited]]", prompt_call: 1 }, then: { error: "rate_limit", retry_after: 8 } },
         { when: { marker: "[[handed]]", prompt_call: "1-2" }, then: { status: 529 } },
         { when: { marker: "[[declines]]", prompt_call: 1 }, then: { status: 500 } },
         { when: { marker: "[[refused]]" }, then: { error: "invalid_request" } },
@@ -80,7 +80,7 @@ describe("the client", { concurrency: 4 }, async () => {
     assert.equal(done.status, "done");
     const wait = seen.find(({ status }) => status === "retrying");
     assert.equal(wait?.reason, "rate_limited", JSON.stringify(seen));
-    assert.ok(wait.next_check_seconds >= 1 && wait.next_check_seconds <= 5, JSON.stringify(wait));
+    assert.ok(wait.next_check_seconds >= 1 && wait.next_check_seconds <= 10, JSON.stringify(wait));
     assert.equal(spillway.calls({ marker: "limited" }).length, 2);
   });
 
