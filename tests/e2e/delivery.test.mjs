@@ -9,7 +9,7 @@ import { envelope, MARK, start, submission } from "./harness.mjs";
 const spillway = await start({
   script: {
     rules: [
-      { when: { marker: "[[slow]]" }, then: { delay_ms: 300, chunk_delay_ms: 20 } },
+      { when: { marker: "[[slow]]" }, then: { delay_ms: 4000, chunk_delay_ms: 20 } },
       { when: { marker: "[[fails once]]", prompt_call: 1 }, then: { status: 500 } },
     ],
   },
