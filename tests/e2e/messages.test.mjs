@@ -105,8 +105,8 @@ describe("overload before anything has come", { concurrency: true }, async () =>
     assert.equal(response.headers.get("spillway-attempts"), "2");
     const [first, second] = spillway.calls({ marker: "once" });
     assert.deepEqual(statuses(spillway, "once"), [529, 200]);
-    const waited = second.started_at - first.ended_at;
-    assert.ok(waited >= 1450 && waited < 4000, `${waited} ms`);
+    const waited = second.started_at - first.started_at;
+    assert.ok(waited >= 1450 && waited < 10_000, `${waited} ms`);
   });
 
   test("twice: it becomes a job, and the caller who waits has the job's answer", async () => {
@@ -394,7 +394,7 @@ describe("a history with tools", { concurrency: true }, async () => {
 describe("an idempotency key", { concurrency: true }, async () => {
   const spillway = await start({
     calls: true,
-    script: { rules: [{ when: { marker: "[[keyed", prompt_call: 1 }, then: { status: 429, retry_after: 3 } }] },
+    script: { rules: [{ when: { marker: "[[keyed", prompt_call: 1 }, then: { status: 429, retry_after: 8 } }] },
   });
   after(() => spillway.stop());
   const keyed = (key, more = {}) => ({ headers: { "idempotency-key": key, "spillway-max-wait": "1", ...more } });
