@@ -10,13 +10,15 @@ const HOUR = 3_600_000;
 describeInBrowser("The hours of the day", async (browser) => {
   const spillway = await start({ policy: { breaker: { consecutive_failures: 50, consecutive_hard: 50 } } });
   after(() => spillway.stop());
-  const begin = Date.now();
+  // At half past: no hour ends while its calls are made.
+  const shift = (1.5 * HOUR - (Date.now() % HOUR)) % HOUR;
+  const begin = Date.now() + shift;
   /** What was called in each hour: from its beginning, calls and those that failed. */
   const expected = new Map();
 
   /** Jobs in the hour that is so many hours from now, of which some fail once. */
   async function hour(ahead, calls, failing) {
-    await spillway.setClock(ahead * HOUR);
+    await spillway.setClock(shift + ahead * HOUR);
     const rules = [{ when: { marker: "[[bad", prompt_call: 1 }, then: { status: 500 } }];
     await spillway.fake.setScript({ rules });
     const at = new Date(begin + ahead * HOUR);
