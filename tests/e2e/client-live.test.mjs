@@ -39,8 +39,8 @@ function assertGrows(texts, whole) {
 }
 
 describe("the client, live", { concurrency: 4 }, async () => {
-  // About six seconds: text is passed on once a second.
-  const long = { tokens: 1200, tokens_per_chunk: 20, chunk_delay_ms: 100 };
+  // About six seconds, once whoever watches has begun to: text is passed on once a second.
+  const long = { tokens: 1200, tokens_per_chunk: 20, chunk_delay_ms: 100, delay_ms: 2000 };
   const spillway = await start({
     script: {
       rules: [
@@ -95,7 +95,8 @@ describe("the client, live", { concurrency: 4 }, async () => {
       return new Response(body, { status: 200, headers: answer.headers });
     };
     const client = clientOf({ fetch, timing: { retry: 50, longestRetry: 50 } });
-    const { id } = await client.submit(prompt("[[long]] cut"));
+    // Its queue waits a second: whoever begins to watch later is not told that it was received.
+    const { id } = await client.submit(prompt("[[long]] cut", { priority: "medium" }));
     const done = await client.wait(id, { onProgress });
     assertGrows(texts(), done.text);
     assert.ok(connections >= 4, `${connections} connections`);
