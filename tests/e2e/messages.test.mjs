@@ -183,7 +183,8 @@ describe("overload before anything has come", { concurrency: true }, async () =>
   });
 
   test("never: the 529 is passed on after one retry, there is no job, and the SDK does not retry either", async () => {
-    const error = await claude.messages.create(call("[[never]]"), { headers: { "spillway-handoff": "never" } }).then(
+    const headers = { "spillway-handoff": "never", "spillway-max-wait": "60" };
+    const error = await claude.messages.create(call("[[never]]"), { headers }).then(
       () => assert.fail(),
       (error) => error,
     );
