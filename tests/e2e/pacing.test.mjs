@@ -39,7 +39,7 @@ function limit(kind, size, remaining, seconds) {
 
 describe("the rate", { concurrency: 3 }, () => {
   test("calls_per_minute and burst: so many at once, the others one by one, and each says that it is paced", async (t) => {
-    const spillway = await own(t, { policy: { pace: { calls_per_minute: 20, burst: 2 } } });
+    const spillway = await own(t, { policy: { pace: { calls_per_minute: 10, burst: 2 } } });
     const ids = await burst(spillway, 5);
     const held = await Promise.all(ids.map((id) => spillway.untilStatus(id, ["held", "done"])));
     for (const { attempts } of held) assert.equal(attempts, 0);
@@ -47,39 +47,39 @@ describe("the rate", { concurrency: 3 }, () => {
     assert.ok(paced.length >= 3, `${paced.length} held`);
     for (const { waiting } of paced) {
       assert.equal(waiting.reason, "pacing");
-      assert.ok(waiting.next_check_seconds >= 1 && waiting.next_check_seconds <= 10, `${waiting.next_check_seconds}`);
+      assert.ok(waiting.next_check_seconds >= 1 && waiting.next_check_seconds <= 20, `${waiting.next_check_seconds}`);
       assert.ok(waiting.eta_seconds >= 1, "the gate is closed: it can say when");
     }
     await allDone(spillway, ids);
     const began = starts(spillway.calls());
     assert.equal(began.length, 5);
     const since = began.map((at) => at - began[0]);
-    // Two at once, and one for each three seconds that have passed.
-    since.forEach((ms, n) => assert.ok(ms >= (n - 1) * 3000 - 1500, `call ${n + 1} after ${ms} ms`));
-    assert.ok(since.at(-1) < 30_000, `the last after ${since.at(-1)} ms`);
-    t.diagnostic(`printed: five calls at 20 a minute, two at once: after ${since.join(", ")} ms`);
+    // Two at once, and one for each six seconds that have passed.
+    since.forEach((ms, n) => assert.ok(ms >= (n - 1) * 6000 - 3000, `call ${n + 1} after ${ms} ms`));
+    assert.ok(since.at(-1) < 60_000, `the last after ${since.at(-1)} ms`);
+    t.diagnostic(`printed: five calls at 10 a minute, two at once: after ${since.join(", ")} ms`);
   });
 
-  test("an upstream that lets 30 a minute through is never asked for more: no call gets a 429", async (t) => {
-    const spillway = await own(t, { script: { rate_limits: { "*": { requests_per_minute: 30 } } } });
-    const ids = await burst(spillway, 34);
+  test("an upstream that lets 12 a minute through is never asked for more: no call gets a 429", async (t) => {
+    const spillway = await own(t, { script: { rate_limits: { "*": { requests_per_minute: 12 } } } });
+    const ids = await burst(spillway, 17);
     await allDone(spillway, ids);
     const calls = spillway.calls();
-    assert.equal(calls.length, 34);
+    assert.equal(calls.length, 17);
     assert.deepEqual(statuses(calls), [200]);
     assert.ok(heldFor(spillway, "pacing").length >= 1);
     const began = starts(calls);
     const last = began.at(-1) - began[0];
-    assert.ok(last >= 4 * 2000 - 2000, `the four beyond its minute came within ${last} ms`);
-    assert.ok(last < 30_000, `${last} ms`);
-    t.diagnostic(`printed: 34 calls against 30 a minute took ${(last / 1000).toFixed(1)} s, and met no 429`);
+    assert.ok(last >= 5 * 5000 - 5000, `the five beyond its minute came within ${last} ms`);
+    assert.ok(last < 90_000, `${last} ms`);
+    t.diagnostic(`printed: 17 calls against 12 a minute took ${(last / 1000).toFixed(1)} s, and met no 429`);
   });
 
   for (const [kind, size, seconds, least] of [
-    ["requests", 20, 60, 3000],
-    ["input-tokens", 300, 60, 2000],
-    ["output-tokens", 300, 60, 2000],
-    ["tokens", 600, 60, 2000],
+    ["requests", 20, 150, 7500],
+    ["input-tokens", 300, 150, 5000],
+    ["output-tokens", 300, 150, 5000],
+    ["tokens", 600, 150, 5000],
   ]) {
     test(`headers that say that no ${kind} are left hold the next job until there are, and it alone`, async (t) => {
       const spillway = await own(t);
@@ -97,7 +97,7 @@ describe("the rate", { concurrency: 3 }, () => {
       await allDone(spillway, [next]);
       const [first, second] = spillway.calls();
       const between = second.started_at - first.started_at;
-      assert.ok(between >= least - SLACK_MS && between < 15_000, `${between} ms`);
+      assert.ok(between >= least - SLACK_MS && between < 60_000, `${between} ms`);
       const held = heldFor(spillway, "pacing").length;
       // The answer to that one says that there is plenty: nobody waits for what is over.
       await allDone(spillway, [await spillway.accepted(submission("[[after]]"))]);
