@@ -90,7 +90,7 @@ describeInBrowser("Watch", async (browser) => {
     const [said] = (await page.getByText("Not over: ").textContent()).match(/At the end of a minute.*/);
     const peak = Math.max(...now.timeline.unfinished);
     assert.ok(peak >= 10);
-    const [, most, came, ended] = said.match(/^At the end of a minute at most (\d+) jobs, at \d\d:\d\d; (\d+) came in and (\d+) ended in this time\.$/); // prettier-ignore
+    const [, most, came, ended] = said.match(/^At the end of a minute at most (\d+) jobs, at (?:\d+ \w+ \d{4}, )?\d\d:\d\d; (\d+) came in and (\d+) ended in this time\.$/); // prettier-ignore
     assert.deepEqual([most, came, ended].map(Number), [peak, 30, 30]);
     await page.getByText("As a table").click();
     const table = page.getByRole("region", { name: "From, Came in, Ended, Not over at its end" });
