@@ -5,6 +5,9 @@ import { statusName } from "./words.js";
 
 const ON_A_PAGE = 10;
 
+/** The order of the server's list, where jobs of one millisecond go by their ids: older ones are read on from there. */
+const compare = (a, b) => Date.parse(a.created_at) - Date.parse(b.created_at) || (a.id < b.id ? -1 : 1);
+
 export class JobList {
   #spillway;
   #jobs = new Map();
@@ -77,7 +80,7 @@ export class JobList {
   }
 
   #show() {
-    const newestFirst = [...this.#jobs.values()].sort((a, b) => Date.parse(b.created_at) - Date.parse(a.created_at));
+    const newestFirst = [...this.#jobs.values()].sort((a, b) => compare(b, a));
     const focused = this.rows.contains(document.activeElement) ? document.activeElement.hash : undefined;
     this.rows.replaceChildren(...newestFirst.map((job) => this.#row(job)));
     if (focused) [...this.rows.querySelectorAll("a")].find(({ hash }) => hash === focused)?.focus();

@@ -42,7 +42,7 @@ describeInBrowser("Try", async (browser) => {
         { when: { marker: ["[[happy]]", "[[reduced]]"] }, then: { ...LONG, delay_ms: 2000 } },
         { when: { marker: "[[offline]]" }, then: { ...LONG, tokens: 1000 } },
         { when: { marker: "[[retried]]", prompt_call: 1 }, then: { status: 500 } },
-        { when: { marker: "[[limit]]", prompt_call: 1 }, then: { status: 429, retry_after: 10 } },
+        { when: { marker: "[[limit]]", prompt_call: 1 }, then: { status: 429, retry_after: 30 } },
         { when: { marker: "[[stalled", prompt_call: "1-2" }, then: { status: 500 } },
         { when: { marker: "[[down]]", prompt_call: "1-2" }, then: { status: 529 } },
         { when: { marker: "[[broken]]", prompt_call: 1 }, then: { ...LONG, cut: { after_deltas: 25, how: "error" } } },
@@ -179,7 +179,10 @@ describeInBrowser("Try", async (browser) => {
     await submit(page, `${PROMPT} [[stalled-yes]]`, { Model: "claude-opus-5-5" });
     const offer = page.getByRole("group", { name: "May it wait?" });
     await offer.waitFor();
-    assert.match(await offer.textContent(), /taken up again from .* on\. Without an answer within 10 min, it waits\./);
+    assert.match(
+      await offer.textContent(),
+      /taken up again from .* on\. Without an answer within (10 min|9 min \d+ s), it waits\./,
+    );
     assert.ok(!(await page.getByRole("button", { name: "Cancel the job" }).isVisible()));
     await assertAccessible(page);
     await page.getByRole("button", { name: "Let it wait" }).click();
@@ -409,7 +412,7 @@ describeInBrowser("Try", async (browser) => {
     const links = page.getByRole("region", { name: "Your last jobs" }).getByRole("link");
     await page.waitForFunction(() => document.querySelectorAll(".jobs a").length === 2);
     assert.deepEqual(
-      (await links.allTextContents()).map((text) => text.replace(/[\d:]+$/, "")),
+      (await links.allTextContents()).map((text) => text.replace(/(\d+ \w+ \d{4}, )?[\d:]+$/, "")),
       ["Donedefault", "Doneshort_summary"],
     );
     await links.nth(1).click();
@@ -429,6 +432,28 @@ describeInBrowser("Try", async (browser) => {
     await page.getByText("There is no such job of this client, or it is erased.").waitFor();
     await assertAccessible(page);
     await clean([/status of 404/]);
+  });
+
+  test("lists jobs of one millisecond in the server's order, by their ids", async () => {
+    const { page, clean } = await open(browser, spillway.url);
+    const shown = await page.evaluate(async () => {
+      const { JobList } = await import("/job-list.js");
+      const list = new JobList(() => undefined);
+      for (const [id, ms] of ["b1", "a2", "c1", "d2", "a1"].map((it) => it.split(""))) {
+        list.know({
+          id: `job_${id}${ms}`,
+          status: "done",
+          kind: "default",
+          created_at: `2026-01-01T00:00:00.00${ms}Z`,
+        });
+      }
+      return [...list.rows.querySelectorAll("a")].map(({ hash }) => hash);
+    });
+    assert.deepEqual(
+      shown,
+      ["d2", "a2", "c1", "b1", "a1"].map((id) => `#try/job_${id}`),
+    );
+    await clean();
   });
 
   test("can be used by keyboard alone, and always shows where one is", async () => {
