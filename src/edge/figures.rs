@@ -27,7 +27,7 @@ pub(super) async fn metrics(
     let accept = request.headers().get("accept").ok().flatten();
     let (format, wanted) = metrics::question(address, accept.as_deref())?;
     // What this isolate knows is told first: who asks after a call wants to see it.
-    meter::flush(env).await;
+    meter::flush_now(env).await;
     let mut readings = MeterStub::new(env).read(wanted).await.map_err(|error| unavailable(None, &error))?;
     let (body, content_type) = match format {
         Format::Json => (metrics::json(&readings), "application/json"),

@@ -167,9 +167,9 @@ impl Reporter {
             }
             let job = id.to_string();
             account.close(Outcome::Interrupted, &closing(&model, Some(cause), is_stored.then_some(&job)));
-            meter::flush(&env).await;
             // Who waited for it may have gone.
             let _ = told.send(is_stored);
+            meter::flush(&env).await;
         });
         matches!(clock::within(KEEP_PATIENCE, stored).await, Some(Ok(true))).then_some(name)
     }

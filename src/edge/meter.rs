@@ -1,8 +1,9 @@
 //! The way of the figures from where something happens to the Meter object.
 //!
-//! What is logged is added up in the isolate, and taken to the object at the end of whatever the isolate was doing: of a batch, of a
-//! request once it is answered, of an alarm. Nothing waits for that, and nothing fails with it: what the object does not take is
-//! kept for the next time, up to a bound; what an isolate had that is evicted is lost, and so much less is counted.
+//! What is logged is added up in the isolate (`telemetry::teller`), and told to the object at the end of whatever the isolate was doing:
+//! of a batch, of a request once it is answered, of an alarm. Nothing fails with it, and only a batch and an alarm wait for it, 2 s at
+//! most, and not each time if the object does not answer. What it does not take is told again; what an isolate had that is evicted is
+//! lost, and so much less is counted.
 
 use std::cell::RefCell;
 use std::time::Duration;
@@ -10,31 +11,27 @@ use std::time::Duration;
 use worker::{Delay, Env};
 
 use super::stubs::MeterStub;
-use super::{js, log};
-use crate::telemetry::metric::Counts;
-use crate::telemetry::{Event, News};
+use super::{clock, entropy, js, log};
+use crate::telemetry::{Event, Teller};
 
 thread_local! {
-    static PENDING: RefCell<News> = RefCell::default();
+    static TELLER: RefCell<Teller> = RefCell::default();
 }
 
 /// Counts an event.
 pub(super) fn note(event: &Event<'_>) {
-    PENDING.with_borrow_mut(|pending| pending.note(event));
+    TELLER.with_borrow_mut(|teller| teller.note(event));
 }
 
 /// Notes what the deployment is called by: who is alerted is shown the way to its page.
 pub(super) fn note_origin(origin: &str) {
-    PENDING.with_borrow_mut(|pending| {
-        if pending.origin.is_none() {
-            pending.origin = Some(origin.to_owned());
-        }
-    });
+    TELLER.with_borrow_mut(|teller| teller.note_origin(origin));
 }
 
 /// Whether there is something to be taken to the object.
 pub(super) fn has_news() -> bool {
-    PENDING.with_borrow(|pending| !pending.is_empty())
+    let now = clock::now();
+    TELLER.with_borrow(|teller| teller.has_news(now))
 }
 
 /// The same a little later, so that what happens at the same time goes together.
@@ -43,25 +40,36 @@ pub(super) async fn flush_soon(env: &Env) {
     flush(env).await;
 }
 
-/// Takes all that there is to the Meter object, and to Analytics Engine where a dataset is bound.
+/// Tells the Meter object what there is, and Analytics Engine where a dataset is bound.
 pub(super) async fn flush(env: &Env) {
-    let news = PENDING.take();
-    if news.is_empty() {
-        return;
-    }
-    match MeterStub::new(env).take(&news).await {
-        Ok(()) => analyse(env, &news.counts),
-        Err(error) => {
-            log::trouble(None, "meter", &error.to_string());
-            PENDING.with_borrow_mut(|pending| pending.put_back(news));
-        }
+    tell(env, false).await;
+}
+
+/// For somebody who wants to see it: also if the object did not answer just now.
+pub(super) async fn flush_now(env: &Env) {
+    tell(env, true).await;
+}
+
+async fn tell(env: &Env, insists: bool) {
+    let now = clock::now();
+    let news = TELLER.with_borrow_mut(|teller| teller.begin(now, insists, entropy::bits));
+    analyse(env);
+    let Some(news) = news else { return };
+    let told = MeterStub::new(env).take(&news).await;
+    let now = clock::now();
+    TELLER.with_borrow_mut(|teller| teller.end(&news, told.is_ok(), now));
+    if let Err(error) = told {
+        log::trouble(None, "meter", &error.to_string());
     }
 }
 
-/// One data point for each series; what is bound locally, or not at all, does nothing.
-fn analyse(env: &Env, counts: &Counts) {
-    let Ok(dataset) = js::binding(env, "METRICS") else { return };
-    for (series, value) in counts.0.iter().take(POINTS_AT_ONCE) {
+/// One data point for each series, as many as an invocation may write; what is bound locally, or not at all, does nothing.
+fn analyse(env: &Env) {
+    let Ok(dataset) = js::binding(env, "METRICS") else {
+        return TELLER.with_borrow_mut(Teller::forget_points);
+    };
+    let points = TELLER.with_borrow_mut(|teller| teller.points(POINTS_AT_ONCE));
+    for (series, value) in points.0.iter() {
         let name = series.split('{').next().unwrap_or_default();
         // A sum of tokens has no more than the 53 bits of a double.
         #[allow(clippy::cast_precision_loss, reason = "counts are far smaller")]
@@ -79,5 +87,7 @@ fn analyse(env: &Env, counts: &Counts) {
 }
 
 const TOGETHER: Duration = Duration::from_millis(100);
-/// The most that one invocation may write is 250.
-const POINTS_AT_ONCE: usize = 200;
+/// One invocation may write 250
+/// (<https://developers.cloudflare.com/analytics/analytics-engine/limits/>), and tells three times at most: when it is over, what its
+/// call came to, and what is left of one that broke off.
+const POINTS_AT_ONCE: usize = 80;

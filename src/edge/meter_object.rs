@@ -24,7 +24,7 @@ use crate::telemetry::metric::{Counts, is_kept_by};
 use crate::telemetry::readings::{
     HOURS_KEPT, Happened, Hour, MAX_SERIES, MINUTES_KEPT, Point, Readings, WINDOW_MINUTES, Wanted,
 };
-use crate::telemetry::{Dispatch, News, Noted};
+use crate::telemetry::{Dispatch, Had, News, Noted};
 
 /// The deployment's meter.
 #[durable_object(alarm)]
@@ -73,17 +73,27 @@ impl MeterObject {
             self.sql().exec(statement, None)?;
         }
         match operation.as_str() {
-            "/take" => self.take(&wire::decode(&body)?).await,
+            "/take" => self.take(wire::decode(&body)?).await,
             "/hear" => self.hear(&wire::decode(&body)?).await,
             "/read" => Response::ok(json::write(&self.read(wire::decode(&body)?)?)),
             _ => Response::error("no such operation", 404),
         }
     }
 
-    async fn take(&self, news: &News) -> Result<Response> {
+    /// Adds up what is new to it: what is told twice, since nobody has said that it was taken, counts once.
+    async fn take(&self, news: News) -> Result<Response> {
         let now = clock::now();
         let (minute, hour) = (number(now.as_millis() / MINUTE), number(now.as_millis() / HOUR));
-        for (series, value) in news.counts.0.iter() {
+        let mut had = self.had(&news.from)?;
+        let mut counts = Counts::default();
+        for batch in news.batches {
+            if had.is_new(batch.number) {
+                counts.merge(batch.counts);
+            }
+        }
+        let row = vec![news.from.into(), number(now.as_millis()), number(had.last.into()), number(had.before.into())];
+        self.sql().exec("INSERT OR REPLACE INTO teller (name, at, last, before) VALUES (?, ?, ?, ?)", row)?;
+        for (series, value) in counts.0.iter() {
             let value = number(*value);
             if !self.is_known(series, &value)? {
                 continue;
@@ -101,6 +111,13 @@ impl MeterObject {
         }
         // Whatever has happened may have broken an objective.
         self.alert(now, |_| {}).await
+    }
+
+    /// Which batches of this isolate there have been.
+    fn had(&self, from: &str) -> Result<Had> {
+        let row = self.sql().exec("SELECT last, before FROM teller WHERE name = ?", vec![from.into()])?.raw().next();
+        let [last, before] = row.transpose()?.map(whole_numbers).unwrap_or_default();
+        Ok(Had { last: u32::try_from(last).unwrap_or_default(), before: u32::try_from(before).unwrap_or_default() })
     }
 
     /// Takes what somebody has kept for it, unless it has it already.
@@ -345,6 +362,8 @@ impl MeterObject {
             .exec("DELETE FROM hour WHERE at < ?", vec![number((now / HOUR).saturating_sub(HOURS_KEPT.into()))])?;
         let events = number(now.saturating_sub(u64::from(MINUTES_KEPT) * MINUTE));
         self.sql().exec("DELETE FROM event WHERE at < ?", vec![events])?;
+        let tellers = vec![number(now.saturating_sub(TELLERS_KEPT)), number(MOST_TELLERS)];
+        self.sql().exec(DELETE_TELLERS, tellers)?;
         Ok(())
     }
 
@@ -358,7 +377,9 @@ fn whole_numbers<const N: usize>(row: Vec<SqlStorageValue>) -> [u64; N] {
     std::array::from_fn(|_| row.next().unwrap_or_default())
 }
 
-const TABLES: [&str; 5] = [
+const TABLES: [&str; 6] = [
+    "CREATE TABLE IF NOT EXISTS teller (name TEXT PRIMARY KEY, at INTEGER NOT NULL, last INTEGER NOT NULL, \
+     before INTEGER NOT NULL) WITHOUT ROWID",
     "CREATE TABLE IF NOT EXISTS kept (name TEXT PRIMARY KEY, text TEXT NOT NULL) WITHOUT ROWID",
     "CREATE TABLE IF NOT EXISTS total (series TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID",
     "CREATE TABLE IF NOT EXISTS minute (at INTEGER NOT NULL, series TEXT NOT NULL, value INTEGER NOT NULL, \
@@ -381,6 +402,12 @@ const HOURS: &str = "SELECT at, SUM(value), SUM(CASE WHEN series LIKE '%cause=\"
      FROM hour WHERE at >= ? AND at < ? AND series LIKE 'spillway\\_calls\\_total{%' ESCAPE '\\' \
      AND series NOT LIKE '%cause=\"abandoned\"%' GROUP BY at ORDER BY at";
 const EVENTS: &str = "SELECT at, json FROM event WHERE at >= ? ORDER BY id DESC LIMIT 500";
+/// Of those that have told something within a day, the latest.
+const DELETE_TELLERS: &str = "DELETE FROM teller WHERE at < ?1 \
+     OR name NOT IN (SELECT name FROM teller ORDER BY at DESC LIMIT ?2)";
+/// Twice as long as an isolate tells a batch again.
+const TELLERS_KEPT: u64 = 24 * HOUR;
+const MOST_TELLERS: u64 = 10_000;
 const MINUTE: u64 = 60_000;
 const HOUR: u64 = 3_600_000;
 /// About as many as a chart is wide.

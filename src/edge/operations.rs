@@ -192,7 +192,7 @@ async fn tell(dispatch: Dispatch, env: &Env, context: &Context) {
 }
 
 async fn show(switches: &Switches, env: &Env) -> Answer {
-    meter::flush(env).await;
+    meter::flush_now(env).await;
     let unfinished = match MeterStub::new(env).read(Wanted { minutes: 0 }).await {
         Ok(readings) => Some(unfinished(&readings.totals)),
         Err(error) => {

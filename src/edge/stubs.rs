@@ -323,19 +323,19 @@ impl<'a> MeterStub<'a> {
     }
 
     pub(super) async fn take(&self, news: &News) -> Result<(), ObjectError> {
-        self.exchange("take", &json::write(news).into_bytes()).await.map(drop)
+        self.exchange("take", &json::write(news).into_bytes(), TAKE_PATIENCE).await.map(drop)
     }
 
     pub(super) async fn hear(&self, dispatch: &Dispatch) -> Result<(), ObjectError> {
-        self.exchange("hear", &json::write(dispatch).into_bytes()).await.map(drop)
+        self.exchange("hear", &json::write(dispatch).into_bytes(), PATIENCE).await.map(drop)
     }
 
     pub(super) async fn read(&self, wanted: Wanted) -> Result<Readings, ObjectError> {
-        Ok(wire::decode(&self.exchange("read", &json::write(&wanted).into_bytes()).await?)?)
+        Ok(wire::decode(&self.exchange("read", &json::write(&wanted).into_bytes(), PATIENCE).await?)?)
     }
 
-    async fn exchange(&self, operation: &str, body: &[u8]) -> Result<Vec<u8>, ObjectError> {
-        exchange(self.env, METER_BINDING, METER_NAME, "", operation, body, PATIENCE).await
+    async fn exchange(&self, operation: &str, body: &[u8], patience: Duration) -> Result<Vec<u8>, ObjectError> {
+        exchange(self.env, METER_BINDING, METER_NAME, "", operation, body, patience).await
     }
 }
 
@@ -488,6 +488,8 @@ const INDEX_BINDING: &str = "INDEX";
 const METER_BINDING: &str = "METER";
 const METER_NAME: &str = "meter";
 const PATIENCE: Duration = Duration::from_secs(10);
+/// A batch of jobs waits for it; what is taken too late is told again, and not counted twice.
+const TAKE_PATIENCE: Duration = Duration::from_secs(2);
 /// Twice this, and the job goes on without the gate.
 const GATE_PATIENCE: Duration = Duration::from_secs(3);
 /// Nothing but a list waits for these.

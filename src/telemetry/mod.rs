@@ -9,6 +9,8 @@ pub mod news;
 pub mod readings;
 pub mod refusals;
 pub mod sums;
+pub mod teller;
 
 pub use event::Event;
-pub use news::{Dispatch, News, Noted};
+pub use news::{Batch, Dispatch, Had, News, Noted};
+pub use teller::Teller;

@@ -1,30 +1,9 @@
 /** The figures (A10, B10, B13): what the Meter says against what the fake was asked, to the last call. */
 import assert from "node:assert/strict";
 import { after, describe, test } from "node:test";
+import { analysed, asked, counted, figures, sum } from "./figures.mjs";
 import { eventually, MODEL, start, submission } from "./harness.mjs";
 import { call, sdk } from "./official-sdk.mjs";
-
-/** The figures as the operator's page reads them. */
-const figures = async (spillway, query = "") => {
-  const { status, text, body } = await spillway.request(`/v1/metrics?format=json${query}`, { as: "operator" });
-  assert.equal(status, 200, text);
-  return body;
-};
-
-const CAUSES = { 200: "answered", 429: "rate_limited", 500: "server_error", 529: "overloaded" };
-
-/** What the fake was asked, as the Meter would say it. */
-function asked(spillway) {
-  const counts = {};
-  for (const { model, outcome } of spillway.calls()) {
-    const cause = outcome.client_closed ? "abandoned" : CAUSES[outcome.status];
-    const key = `${model} ${cause}`;
-    counts[key] = (counts[key] ?? 0) + 1;
-  }
-  return counts;
-}
-
-const counted = ({ calls }) => Object.fromEntries(calls.map(({ model, cause, calls }) => [`${model} ${cause}`, calls]));
 
 describe("the figures", async () => {
   const spillway = await start({
@@ -70,19 +49,12 @@ describe("the figures", async () => {
     await Promise.all(jobs.map((job) => spillway.untilStatus(job, ["done", "failed"])));
     const report = await eventually(async () => {
       const report = await figures(spillway);
-      const all = Object.values(counted(report)).reduce((sum, calls) => sum + calls, 0);
-      return all === spillway.calls().length && report;
+      return sum(counted(report)) === spillway.calls().length && report;
     });
     assert.deepEqual(counted(report), asked(spillway));
 
     // What went to Analytics Engine adds up to the same.
-    const points = (await spillway.points()).filter(({ indexes }) => indexes[0] === "spillway_calls_total");
-    const sums = {};
-    for (const { blobs, doubles } of points) {
-      const [, model, cause] = blobs[0].match(/model="([^"]+)",cause="([^"]+)"/);
-      sums[`${model} ${cause}`] = (sums[`${model} ${cause}`] ?? 0) + doubles[0];
-    }
-    assert.deepEqual(sums, asked(spillway));
+    assert.deepEqual(await analysed(spillway), asked(spillway));
 
     const { overload_rate, exposure, fallback_rate, dwell_p95_seconds, held_dwell_p95_seconds: held } = report.figures;
     const overloaded = spillway.calls().filter(({ outcome }) => outcome.status === 529).length;
@@ -104,7 +76,6 @@ describe("the figures", async () => {
     assert.deepEqual([report.success.count, report.success.of], [5, 6]);
     assert.deepEqual(report.unfinished, { high: 0, medium: 0, low: 0 });
     const { timeline } = report;
-    const sum = (values) => values.reduce((all, value) => all + value, 0);
     assert.equal(sum(timeline.submitted), 6);
     assert.equal(sum(timeline.calls.flatMap(({ values }) => values)), spillway.calls().length);
     // [[gone]] was left in the middle of its answer: the prompt is billed, and what had been written.
@@ -124,8 +95,7 @@ describe("the figures", async () => {
     const names = samples.map((line) => line.slice(0, line.lastIndexOf(" ")));
     assert.equal(new Set(names).size, names.length);
     const calls = samples.filter((line) => line.startsWith("spillway_calls_total{"));
-    const total = calls.reduce((sum, line) => sum + Number(line.split(" ").at(-1)), 0);
-    assert.equal(total, spillway.calls().length);
+    assert.equal(sum(calls.map((line) => Number(line.split(" ").at(-1)))), spillway.calls().length);
   });
 
   test("as text say how the gates stand and how old the oldest job is", async () => {
