@@ -142,7 +142,8 @@ const METRICS: &str = "\
 ## Metrics
 
 What the events add up to, from `GET /v1/metrics`: as the text that Prometheus reads (`?format=prometheus`, the default), counted
-since the deployment's first event; as JSON (`?format=json`) with the figures of the last 60 minutes and a timeline. The same series
+since the deployment's first event; as JSON (`?format=json`) with the figures of the last 60 minutes, or of as many `hours` as are asked
+for, and a timeline. The same series
 go to the dataset of Workers Analytics Engine that is bound as `METRICS`, where the account has that enabled: `index1` is the metric, `blob1` the series
 with its labels, `double1` how much was added. Of what is told at once 80 series are written, and the others with the next: an invocation may not
 write more.
@@ -150,7 +151,7 @@ write more.
 Gauges are not counted: they are asked for when somebody reads, of the gates and of the clients' indexes, and only for Prometheus; as
 JSON the same is in `GET /v1/gates` and in `unfinished`.
 
-A Meter object adds them up, minutes for 48 hours and hours for 60 days. Isolates tell it what they have counted after each batch and each
+A Meter object adds them up: all metrics but gauges by minute for 48 hours, by hour for 60 days, and since the first event. Isolates tell it what they have counted after each batch and each
 request, so that a figure may be a second old; what it does not take is told again, and counted once. What an isolate has not told yet
 when it is evicted is not counted, neither there nor in the dataset. No more than 5,000
 series are kept: labels come from apps, too.

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::address::Address;
+use super::decimal::{Decimal, millionths, thousandths};
 use super::error::ApiError;
 use super::listing::printable;
 use crate::api::status::rfc3339;
@@ -34,8 +35,8 @@ pub fn question(address: &Address<'_>, accept: Option<&str>) -> Result<(Format, 
     for (name, _) in address.parameters() {
         let fault = match name {
             _ if seen.contains(&name) => Some("appears twice"),
-            "format" | "minutes" => None,
-            _ => Some("is not a known parameter; there are format, minutes"),
+            "format" | "minutes" | "hours" => None,
+            _ => Some("is not a known parameter; there are format, minutes, hours"),
         };
         seen.push(name);
         problems.extend(fault.map(|fault| Problem::new(printable(name), fault)));
@@ -50,17 +51,20 @@ pub fn question(address: &Address<'_>, accept: Option<&str>) -> Result<(Format, 
             Format::Json
         }
     };
-    let minutes = address.parameter("minutes").map(str::parse).transpose().ok();
-    let minutes = minutes.map(|minutes| minutes.unwrap_or(WINDOW_MINUTES)).filter(|it| (1..=MINUTES_KEPT).contains(it));
-    if minutes.is_none() {
-        problems.push(Problem::new("minutes", format!("must be a whole number from 1 to {MINUTES_KEPT}")));
-    }
-    match minutes {
-        Some(minutes) if problems.is_empty() => {
-            Ok((format, Wanted { minutes: if format == Format::Json { minutes } else { 0 } }))
+    let mut number = |name: &str, most: u32, otherwise: u32| {
+        let Some(given) = address.parameter(name) else { return otherwise };
+        let number = given.parse().ok().filter(|number| (1..=most).contains(number));
+        if number.is_none() {
+            problems.push(Problem::new(name, format!("must be a whole number from 1 to {most}")));
         }
-        _ => Err(ApiError::invalid(problems)),
+        number.unwrap_or(otherwise)
+    };
+    let minutes = number("minutes", MINUTES_KEPT, WINDOW_MINUTES);
+    let hours = number("hours", HOURS_KEPT, 0);
+    if !problems.is_empty() {
+        return Err(ApiError::invalid(problems));
     }
+    Ok((format, Wanted { minutes: if format == Format::Json { minutes } else { 0 }, hours }))
 }
 
 /// The JSON.
@@ -72,7 +76,7 @@ pub fn json(readings: &Readings) -> String {
     let lost = readings.window.all(Metric::TokensLost);
     let report = Report {
         at: rfc3339(readings.at),
-        window_seconds: WINDOW_MINUTES * 60,
+        window_seconds: readings.window_seconds,
         figures: FourFigures {
             overload_rate: Figure::share(figures.overload_rate, None, Verdict::Unknown),
             exposure: Figure::share(figures.exposure, Some(EXPOSURE_PPM), figures.exposure_verdict()),
@@ -384,31 +388,6 @@ pub fn unfinished(totals: &Counts) -> json::Map<String, u64> {
             (priority.to_owned(), jobs)
         })
         .collect()
-}
-
-/// A number with digits after its point, which no formatter of floats has to write.
-struct Decimal {
-    millionths: u64,
-}
-
-impl json::ToJson for Decimal {
-    fn write(&self, out: &mut String) {
-        out.push_str(&(self.millionths / 1_000_000).to_string());
-        let rest = (self.millionths % 1_000_000 + 1_000_000).to_string();
-        let digits = rest.get(1..).unwrap_or_default().trim_end_matches('0');
-        if !digits.is_empty() {
-            out.push('.');
-            out.push_str(digits);
-        }
-    }
-}
-
-const fn millionths(millionths: u64) -> Decimal {
-    Decimal { millionths }
-}
-
-const fn thousandths(value: u64) -> Decimal {
-    Decimal { millionths: value.saturating_mul(1_000) }
 }
 
 const MAX_POINTS: usize = 3_000;

@@ -4,6 +4,7 @@ pub mod address;
 pub mod alert;
 pub mod auth;
 pub mod backstage;
+pub mod decimal;
 pub mod error;
 pub mod events;
 pub mod form;

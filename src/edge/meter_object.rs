@@ -1,6 +1,7 @@
 //! The Durable Object that counts: every isolate tells it what has happened since it told it last.
 //!
-//! A series has a row for all time, and those that figures are made of one for each minute, or hour, that they were added to. What a series is named is said by
+//! A series has a row for all time, and one for each minute that it was added to. Of the minutes of an hour that is over one row is made,
+//! which outlives them: an hour costs a row for each of its series, however much it counted. What a series is named is said by
 //! `telemetry::metric`, and what the sums mean by `telemetry::figures`: here they are added up and kept, no more.
 //!
 //! It is also who tells the operator's channel what `telemetry::alerts` says that is to be told: it hears of everything, and nobody
@@ -20,7 +21,7 @@ use crate::json::{self, Map, Text};
 use crate::policy::time::Timestamp;
 use crate::telemetry::alerts::{Alert, Alerts};
 use crate::telemetry::figures::Figures;
-use crate::telemetry::metric::{Counts, is_kept_by};
+use crate::telemetry::metric::Counts;
 use crate::telemetry::readings::{
     HOURS_KEPT, Happened, Hour, MAX_SERIES, MINUTES_KEPT, Point, Readings, WINDOW_MINUTES, Wanted,
 };
@@ -83,7 +84,7 @@ impl MeterObject {
     /// Adds up what is new to it: what is told twice, since nobody has said that it was taken, counts once.
     async fn take(&self, news: News) -> Result<Response> {
         let now = clock::now();
-        let (minute, hour) = (number(now.as_millis() / MINUTE), number(now.as_millis() / HOUR));
+        let minute = number(now.as_millis() / MINUTE);
         let mut had = self.had(&news.from)?;
         let mut counts = Counts::default();
         for batch in news.batches {
@@ -98,17 +99,12 @@ impl MeterObject {
             if !self.is_known(series, &value)? {
                 continue;
             }
-            let (by_minute, by_hour) = is_kept_by(series);
-            if by_minute {
-                self.sql().exec(ADD_TO_MINUTE, vec![minute.clone(), series.as_str().into(), value.clone()])?;
-            }
-            if by_hour {
-                self.sql().exec(ADD_TO_HOUR, vec![hour.clone(), series.as_str().into(), value])?;
-            }
+            self.sql().exec(ADD_TO_MINUTE, vec![minute.clone(), series.as_str().into(), value])?;
         }
         if let Some(origin) = &news.origin {
             self.keep(ORIGIN, origin)?;
         }
+        self.sweep(now)?;
         // Whatever has happened may have broken an objective.
         self.alert(now, |_| {}).await
     }
@@ -164,10 +160,7 @@ impl MeterObject {
             self.sql().exec(statement, None)?;
         }
         let now = clock::now();
-        if now.since(self.swept_at.get()) >= SWEEP_EVERY {
-            self.sweep()?;
-            self.swept_at.set(now);
-        }
+        self.sweep(now)?;
         let Some(receiver) = self.receiver() else { return Ok(SWEEP_EVERY) };
         let window = self.window(now)?;
         let mut alerts = self.alerts()?;
@@ -245,9 +238,33 @@ impl MeterObject {
         Ok(())
     }
 
+    /// The last 60 minutes.
     fn window(&self, now: Timestamp) -> Result<Counts> {
         let since = number((now.as_millis() / MINUTE + 1).saturating_sub(WINDOW_MINUTES.into()));
-        self.counts("SELECT series, SUM(value) FROM minute WHERE at >= ? GROUP BY series ORDER BY series", vec![since])
+        self.counts(WINDOW, vec![since, number(now.as_millis() / MINUTE)])
+    }
+
+    /// The last so many hours, the present one among them.
+    fn window_of_hours(&self, hours: u32, now: Timestamp) -> Result<Counts> {
+        let next = now.as_millis() / HOUR + 1;
+        let (first, rolled) = (next.saturating_sub(hours.into()), self.rolled()?.min(next));
+        let minutes = first.max(rolled).saturating_mul(60);
+        self.counts(WINDOW_OF_HOURS, vec![number(first), number(rolled), number(minutes), number(next * 60)])
+    }
+
+    /// The first hour that is in its minutes only.
+    fn rolled(&self) -> Result<u64> {
+        Ok(self.kept(ROLLED)?.and_then(|hour| hour.parse().ok()).unwrap_or_default())
+    }
+
+    /// Makes hours of the minutes of those that have been over for a while: nothing comes late, unless a clock is put back a little.
+    fn roll_up(&self, now: Timestamp) -> Result<()> {
+        let (from, until) = (self.rolled()?, now.as_millis().saturating_sub(ROLL_AFTER) / HOUR);
+        if until > from {
+            self.sql().exec(ROLL_UP, vec![number(from * 60), number(until * 60)])?;
+            self.keep(ROLLED, &until.to_string())?;
+        }
+        Ok(())
     }
 
     /// Adds to the sum of all time. False if it is one series too many: labels come from apps, too.
@@ -270,7 +287,8 @@ impl MeterObject {
         let mut readings = Readings {
             at,
             totals: self.counts("SELECT series, value FROM total ORDER BY series", vec![])?,
-            window: self.window(at)?,
+            window: if wanted.hours > 0 { self.window_of_hours(wanted.hours, at)? } else { self.window(at)? },
+            window_seconds: if wanted.hours > 0 { wanted.hours * 3_600 } else { WINDOW_MINUTES * 60 },
             ..Readings::default()
         };
         if wanted.minutes == 0 {
@@ -278,7 +296,7 @@ impl MeterObject {
         }
         let step = wanted.minutes.div_ceil(MOST_POINTS);
         readings.step_seconds = step * 60;
-        readings.points = self.points(step, since(wanted.minutes))?;
+        readings.points = self.points(step, since(wanted.minutes), number(minute))?;
         readings.hours = self.hours(at.as_millis() / HOUR)?;
         let events = number((at.as_millis()).saturating_sub(u64::from(wanted.minutes) * MINUTE));
         for row in self.sql().exec(EVENTS, vec![events])?.raw() {
@@ -302,13 +320,16 @@ impl MeterObject {
         };
         let mut hours = known.clone();
         *past = Some((now, known));
-        hours.extend(self.hours_from(now, u64::MAX)?);
+        hours.extend(self.hours_from(now, now + 1)?);
         Ok(hours)
     }
 
     fn hours_from(&self, first: u64, before: u64) -> Result<Vec<Hour>> {
         let mut hours = Vec::new();
-        for row in self.sql().exec(HOURS, vec![number(first), number(before)])?.raw() {
+        let rolled = self.rolled()?.min(before);
+        let minutes = (first.max(rolled).saturating_mul(60), before.saturating_mul(60));
+        let values = vec![number(first), number(rolled), number(minutes.0), number(minutes.1)];
+        for row in self.sql().exec(HOURS, values)?.raw() {
             let [hour, calls, failed] = whole_numbers(row?);
             hours.push(Hour { hour, calls, failed });
         }
@@ -316,10 +337,10 @@ impl MeterObject {
     }
 
     /// The timeline's points, each of so many minutes.
-    fn points(&self, step: u32, since: SqlStorageValue) -> Result<Vec<Point>> {
+    fn points(&self, step: u32, since: SqlStorageValue, until: SqlStorageValue) -> Result<Vec<Point>> {
         let mut points: Vec<Point> = Vec::new();
         let length = u64::from(step) * MINUTE;
-        for row in self.sql().exec(POINTS, vec![number(step.into()), since])?.raw() {
+        for row in self.sql().exec(POINTS, vec![number(step.into()), since, until])?.raw() {
             let mut row = row?.into_iter();
             let (Some(SqlStorageValue::Integer(at)), Some(SqlStorageValue::String(series)), Some(value)) =
                 (row.next(), row.next(), row.next())
@@ -353,9 +374,14 @@ impl MeterObject {
         Ok(row.and_then(|row| row.first().map(whole_number)).unwrap_or_default())
     }
 
-    /// Deletes what is too old to be asked for.
-    fn sweep(&self) -> Result<()> {
-        let now = clock::now().as_millis();
+    /// Makes hours of minutes, and deletes what is too old to be asked for, every quarter of an hour.
+    fn sweep(&self, now: Timestamp) -> Result<()> {
+        if now.since(self.swept_at.get()) < SWEEP_EVERY {
+            return Ok(());
+        }
+        self.swept_at.set(now);
+        self.roll_up(now)?;
+        let now = now.as_millis();
         let minutes = number((now / MINUTE).saturating_sub(MINUTES_KEPT.into()));
         self.sql().exec("DELETE FROM minute WHERE at < ?", vec![minutes])?;
         self.sql()
@@ -391,16 +417,26 @@ const TABLES: [&str; 6] = [
 const ADD_TO_TOTAL: &str = "UPDATE total SET value = value + ? WHERE series = ?";
 const ADD_TO_MINUTE: &str = "INSERT INTO minute (at, series, value) VALUES (?, ?, ?) \
      ON CONFLICT (at, series) DO UPDATE SET value = value + excluded.value";
-const ADD_TO_HOUR: &str = "INSERT INTO hour (at, series, value) VALUES (?, ?, ?) \
-     ON CONFLICT (at, series) DO UPDATE SET value = value + excluded.value";
+const ROLL_UP: &str = "INSERT OR REPLACE INTO hour (at, series, value) \
+     SELECT at / 60, series, SUM(value) FROM minute WHERE at >= ? AND at < ? GROUP BY at / 60, series";
+/// Nothing of a clock that was ahead.
+const WINDOW: &str = "SELECT series, SUM(value) FROM minute WHERE at >= ? AND at <= ? GROUP BY series ORDER BY series";
+const WINDOW_OF_HOURS: &str = "SELECT series, SUM(value) FROM (\
+     SELECT series, value FROM hour WHERE at >= ?1 AND at < ?2 \
+     UNION ALL SELECT series, value FROM minute WHERE at >= ?3 AND at < ?4) GROUP BY series ORDER BY series";
 const ADD_EVENT: &str = "INSERT INTO event (at, json) VALUES (?, ?)";
-/// Histograms have no timeline: they are most of the series.
-const POINTS: &str = "SELECT at / ?1 AS point, series, SUM(value) FROM minute WHERE at >= ?2 \
+/// Histograms have no timeline: they are most of the series. Numbers come out of JavaScript as fractions, which would divide as such.
+const POINTS: &str = "SELECT at / CAST(?1 AS INTEGER) AS point, series, SUM(value) FROM minute WHERE at >= ?2 AND at <= ?3 \
      AND series NOT LIKE '%\\_bucket%' ESCAPE '\\' AND series NOT LIKE '%\\_sum\\_ms%' ESCAPE '\\' \
      GROUP BY point, series ORDER BY point, series";
-const HOURS: &str = "SELECT at, SUM(value), SUM(CASE WHEN series LIKE '%cause=\"answered\"%' THEN 0 ELSE value END) \
-     FROM hour WHERE at >= ? AND at < ? AND series LIKE 'spillway\\_calls\\_total{%' ESCAPE '\\' \
-     AND series NOT LIKE '%cause=\"abandoned\"%' GROUP BY at ORDER BY at";
+/// Of each hour no more rows are read than it has series of calls.
+const HOURS: &str = "WITH RECURSIVE hours(at) AS (SELECT ?1 WHERE ?1 < ?2 UNION ALL SELECT at + 1 FROM hours WHERE at + 1 < ?2) \
+     SELECT at, SUM(value), SUM(CASE WHEN series LIKE '%cause=\"answered\"%' THEN 0 ELSE value END) FROM (\
+     SELECT hour.at AS at, series, value FROM hours CROSS JOIN hour ON hour.at = hours.at \
+     AND series >= 'spillway_calls_total{' AND series < 'spillway_calls_total|' \
+     UNION ALL SELECT at / 60, series, value FROM minute WHERE at >= ?3 AND at < ?4 \
+     AND series >= 'spillway_calls_total{' AND series < 'spillway_calls_total|') \
+     WHERE series NOT LIKE '%cause=\"abandoned\"%' GROUP BY at ORDER BY at";
 const EVENTS: &str = "SELECT at, json FROM event WHERE at >= ? ORDER BY id DESC LIMIT 500";
 /// Of those that have told something within a day, the latest.
 const DELETE_TELLERS: &str = "DELETE FROM teller WHERE at < ?1 \
@@ -412,9 +448,12 @@ const MINUTE: u64 = 60_000;
 const HOUR: u64 = 3_600_000;
 /// About as many as a chart is wide.
 const MOST_POINTS: u32 = 240;
-/// What is kept by name: what is to be told, and the deployment's address.
+/// What is kept by name: what is to be told, the deployment's address, and how far minutes have become hours.
 const ALERTS: &str = "alerts";
 const ORIGIN: &str = "origin";
+const ROLLED: &str = "rolled up to hour";
+/// Milliseconds.
+const ROLL_AFTER: u64 = 5 * MINUTE;
 const JUDGE_EVERY: Duration = Duration::from_secs(15);
 /// What happens at the same time is told of together.
 const SOON: Duration = Duration::from_millis(200);

@@ -193,7 +193,7 @@ async fn tell(dispatch: Dispatch, env: &Env, context: &Context) {
 
 async fn show(switches: &Switches, env: &Env) -> Answer {
     meter::flush_now(env).await;
-    let unfinished = match MeterStub::new(env).read(Wanted { minutes: 0 }).await {
+    let unfinished = match MeterStub::new(env).read(Wanted::default()).await {
         Ok(readings) => Some(unfinished(&readings.totals)),
         Err(error) => {
             log::trouble(None, "meter", &error.to_string());

@@ -327,14 +327,6 @@ pub fn series(name: &str, labels: &[(&str, &str)]) -> String {
     out
 }
 
-/// Whether a series is kept by minute, and by hour: each row that is written costs. Of durations only the dwell is a figure, and the
-/// hours of the day are of calls alone; all others are added up since the beginning, for Prometheus.
-#[must_use]
-pub fn is_kept_by(series: &str) -> (bool, bool) {
-    let is_of = |metric: Metric| series.starts_with(metric.facts().name);
-    (!is_of(Metric::JobSeconds) && !is_of(Metric::CallSeconds), is_of(Metric::Calls))
-}
-
 /// How much is to be added to which series.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts(pub json::Map<String, u64>);

@@ -5,13 +5,15 @@ use crate::json::{self, Text};
 use crate::policy::time::Timestamp;
 
 /// What somebody wants to see.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
     /// The timeline goes so many minutes back; 0: only what has been added up.
     pub minutes: u32,
+    /// The figures are of so many hours; 0: of the last [`WINDOW_MINUTES`].
+    pub hours: u32,
 }
 
-json::object!(Wanted { minutes });
+json::object!(Wanted { minutes, hours });
 
 /// All that the figures are read off.
 #[derive(Clone, Debug, Default)]
@@ -20,8 +22,10 @@ pub struct Readings {
     pub at: Timestamp,
     /// Since the first event.
     pub totals: Counts,
-    /// In the last [`WINDOW_MINUTES`].
+    /// In the time that the figures are of.
     pub window: Counts,
+    /// How long that is.
+    pub window_seconds: u32,
     /// Seconds that one point of the timeline stands for.
     pub step_seconds: u32,
     /// The timeline's points that have anything, oldest first; counters only.
@@ -32,7 +36,7 @@ pub struct Readings {
     pub events: Vec<Happened>,
 }
 
-json::object!(Readings { at, totals, window, step_seconds, points, hours, events });
+json::object!(Readings { at, totals, window, window_seconds, step_seconds, points, hours, events });
 
 /// A point of the timeline.
 #[derive(Clone, Debug, Default)]
@@ -107,7 +111,7 @@ pub fn hours_of_day(hours: &[Hour]) -> Vec<HourOfDay> {
     (0..24).map(of).filter(|hour| hour.days > 0).collect()
 }
 
-/// The four figures are of this time (A10).
+/// The four figures are of this time (A10), unless somebody asks for another.
 pub const WINDOW_MINUTES: u32 = 60;
 /// Minutes are kept for two days.
 pub const MINUTES_KEPT: u32 = 48 * 60;

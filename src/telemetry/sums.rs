@@ -238,21 +238,6 @@ mod tests {
     }
 
     #[test]
-    fn what_no_figure_needs_is_not_kept_by_minute_and_only_calls_are_by_hour() {
-        let mut all = counts(&[dwells(1, false)]);
-        all.merge(fails("m", "overloaded"));
-        let kept = |name: &str| {
-            let (series, _) = all.0.iter().find(|(series, _)| series.starts_with(name)).unwrap();
-            super::super::metric::is_kept_by(series)
-        };
-        assert_eq!(kept("spillway_calls_total"), (true, true));
-        assert_eq!(kept("spillway_dwell_seconds_bucket"), (true, false));
-        assert_eq!(kept("spillway_tokens_lost_total"), (true, false));
-        assert_eq!(kept("spillway_call_seconds_bucket"), (false, false));
-        assert_eq!(kept("spillway_call_seconds_sum_ms"), (false, false));
-    }
-
-    #[test]
     fn groups_are_added_up_over_the_labels_that_are_not_asked_for() {
         let mut all = fails("a", "overloaded");
         (0..3).for_each(|_| all.merge(fails("b", "rate_limited")));

@@ -37,7 +37,7 @@ describe("the figures", async () => {
     );
     await Promise.all([
       claude.messages.create(call("[[plain]] waited for")),
-      claude.messages.create(call("[[handed]]"), { headers: { "spillway-handoff": "wait" } }),
+      claude.messages.create(call("[[handed]]"), { headers: { "spillway-max-wait": "120" } }),
       claude.messages.create(call("[[never]] waited for"), never).catch(() => {}),
       (async () => {
         const stream = claude.messages.stream(call("[[gone]]"));
@@ -138,12 +138,64 @@ describe("the figures", async () => {
     assert.equal((await spillway.request("/v1/metrics", { as: "app" })).status, 403);
     assert.equal((await spillway.request("/v1/metrics", { as: null })).status, 401);
     assert.equal((await spillway.request("/v1/metrics", { method: "POST", as: "operator" })).status, 405);
-    const query = "format=xml&minutes=0&hours=1&format=json";
+    const query = "format=xml&minutes=0&days=1&hours=1441&format=json";
     const { status, body } = await spillway.request(`/v1/metrics?${query}`, { as: "operator" });
     assert.equal(status, 400);
     assert.deepEqual(
       body.error.problems.map(({ place }) => place),
-      ["hours", "format", "format", "minutes"],
+      ["days", "format", "format", "minutes", "hours"],
     );
+  });
+});
+
+describe("minutes are kept for 48 hours, hours for 60 days, and sums for good", async () => {
+  const HOUR = 3_600_000;
+  const DAY = 24 * HOUR;
+  const spillway = await start({ calls: true });
+  after(() => spillway.stop());
+  /** At this moment of the Worker's clock: calls by the timeline of 48 hours, by single hours, and dwells by 60 days of hours. */
+  const kept = async (aheadMs) => {
+    await spillway.setClock(aheadMs);
+    const { timeline, hours } = await figures(spillway, "&minutes=2880");
+    const { figures: all, window_seconds } = await figures(spillway, "&hours=1440");
+    assert.equal(window_seconds, (60 * DAY) / 1000);
+    return {
+      minutes: sum(timeline.calls.flatMap(({ values }) => values)),
+      hours: sum(hours.calls),
+      dwells: all.dwell_p95_seconds.of,
+    };
+  };
+  const done = async (aheadMs) => {
+    await spillway.setClock(aheadMs);
+    const job = await spillway.accepted(submission());
+    await spillway.untilDone(job);
+    await eventually(async () => {
+      const { text } = await spillway.request("/v1/metrics", { as: "operator" });
+      return total(text, "spillway_jobs_finished_total") === spillway.calls().length;
+    });
+  };
+  const total = (text, name) =>
+    sum(
+      text
+        .split("\n")
+        .filter((line) => line.startsWith(`${name}{`))
+        .map((line) => Number(line.split(" ").at(-1))),
+    );
+
+  test("by the Meter's clock; what is over is deleted and not only hidden", async () => {
+    await done(0);
+    assert.deepEqual(await kept(0), { minutes: 1, hours: 1, dwells: 1 });
+    await done(47 * HOUR);
+    assert.deepEqual(await kept(47 * HOUR), { minutes: 2, hours: 2, dwells: 2 });
+    await done(49 * HOUR);
+    assert.deepEqual(await kept(49 * HOUR), { minutes: 2, hours: 3, dwells: 3 });
+    // Looked at from where it was new, the first minute is gone, and its hour is there.
+    assert.deepEqual(await kept(HOUR), { minutes: 0, hours: 1, dwells: 1 });
+    await done(63 * DAY);
+    assert.deepEqual(await kept(63 * DAY), { minutes: 1, hours: 1, dwells: 1 });
+    assert.deepEqual(await kept(50 * HOUR), { minutes: 0, hours: 0, dwells: 0 });
+    const { text } = await spillway.request("/v1/metrics", { as: "operator" });
+    for (const name of ["spillway_calls_total", "spillway_jobs_submitted_total", "spillway_dwell_seconds_count"])
+      assert.equal(total(text, name), spillway.calls().length, name);
   });
 });
