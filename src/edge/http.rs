@@ -8,7 +8,7 @@ use worker::{Context, Env, Headers, Method, Request, Response, Result};
 use super::messages::{self, Place};
 use super::operations::{self, Driven};
 use super::stubs::{Cancellation, JobStub, ObjectError, Reply, Watch};
-use super::{clock, entropy, figures, listing, log, meter, results, settings};
+use super::{clock, entropy, figures, listing, log, meter, passing, results, settings};
 use crate::api::address::Address;
 use crate::api::auth::{self, Caller};
 use crate::api::error::{ApiError, ErrorKind};
@@ -69,7 +69,7 @@ async fn route(request: Request, env: &Env, context: &Rc<Context>, request_id: &
     let place = Place { config: &config, env, context, request_id };
     match (route, method) {
         (Route::Messages, _) => messages::create(request, address, &caller, &place).await,
-        (Route::Upstream, _) => messages::pass_through(request, address, &place).await,
+        (Route::Upstream, _) => passing::pass_through(request, address, &caller, &place).await,
         (Route::Jobs, Method::Get) => listing::list(address, &caller, &config, env).await,
         (Route::Jobs, _) => submit(request, address, &caller, &config, env).await,
         (

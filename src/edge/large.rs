@@ -22,6 +22,14 @@ pub(super) enum CallBody {
     Large(Vec<u8>, JsValue),
 }
 
+impl CallBody {
+    /// As much of it as is in Wasm.
+    pub(super) fn beginning(&self) -> &[u8] {
+        let (Self::Whole(body) | Self::Large(body, _)) = self;
+        body
+    }
+}
+
 /// Reads the body of a call.
 pub(super) async fn read(request: &mut Request, context: &Context) -> std::result::Result<CallBody, ApiError> {
     let announced = request.headers().get("content-length").ok().flatten();

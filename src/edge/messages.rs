@@ -4,16 +4,14 @@ use std::borrow::Cow;
 use std::rc::Rc;
 use std::time::Duration;
 
-use wasm_bindgen::JsValue;
-use web_sys::AbortController;
-use worker::{Context, Delay, Env, Method, Request, Response};
+use worker::{Context, Delay, Env, Request, Response};
 
 use super::account::{Account, Closing};
 use super::http::{self, Answer};
 use super::large::{self, CallBody};
 use super::stubs::{GateStub, JobStub};
-use super::upstream::{self, Line, Opened, Raw};
-use super::{clock, entropy, js, line, log, switches, views};
+use super::upstream::{Line, Opened, Raw};
+use super::{clock, entropy, js, line, log, passing, switches, views};
 use crate::api::address::Address;
 use crate::api::auth::Caller;
 use crate::api::error::{ApiError, ErrorKind};
@@ -61,11 +59,7 @@ pub(super) async fn create(mut request: Request, address: Address<'_>, caller: &
         }
     };
     let Some(call) = accepted.map(|call| call.at(address.origin)) else {
-        let body = match body {
-            CallBody::Whole(body) => js::bytes(&body),
-            CallBody::Large(_, body) => body,
-        };
-        return pass("POST", "/v1/messages", Some(body), &[NO_JOB], &line).await;
+        return passing::pass(&request, ("POST", "/v1/messages"), Some(body), &[NO_JOB], caller, &line).await;
     };
     let patience = wish.max_wait.unwrap_or(Duration::from_secs(place.config.policy.sync.max_wait_seconds));
     let at_work = AtWork {
@@ -82,27 +76,6 @@ pub(super) async fn create(mut request: Request, address: Address<'_>, caller: &
         Some(answer) => answer.inspect_err(|_| at_work.account.close(Outcome::Refused, &Closing::default())),
         None => Err(ApiError::new(ErrorKind::Unavailable, "the caller has gone")),
     }
-}
-
-/// Anything else of the upstream's API: passed through.
-pub(super) async fn pass_through(request: Request, address: Address<'_>, place: &Place<'_>) -> Answer {
-    let method = request.method();
-    let body = request.inner().body().filter(|_| method == Method::Post).map(JsValue::from);
-    let headers = passed_headers(&request);
-    let line = Line { config: place.config, env: place.env, context: place.context, headers: &headers };
-    pass(method.as_ref(), address.path_and_query, body, &[], &line).await
-}
-
-async fn pass(method: &str, path: &str, body: Option<JsValue>, ours: &[(&str, &str)], line: &Line<'_>) -> Answer {
-    let abort = AbortController::new().map_err(|_| ApiError::unavailable("nothing can be called", 1))?;
-    let patience = Duration::from_secs(line.config.policy.call.total_seconds);
-    let response = line
-        .send(method, path, body, patience, &abort)
-        .await
-        .map_err(|cause| ApiError::unavailable(Failure::transport(cause).message, 1))?;
-    let ours: Vec<_> = ours.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();
-    let headers = upstream::passed_on(response.headers(), &ours);
-    Ok(response.with_headers(headers))
 }
 
 /// A call at work.
@@ -328,7 +301,7 @@ impl AtWork<'_> {
 }
 
 /// What of the caller's headers is the upstream's business.
-fn passed_headers(request: &Request) -> Vec<(&'static str, String)> {
+pub(super) fn passed_headers(request: &Request) -> Vec<(&'static str, String)> {
     let value = |name: &'static str| request.headers().get(name).ok().flatten().map(|value| (name, value));
     let mut headers: Vec<_> = ["content-type", "anthropic-beta"].into_iter().filter_map(value).collect();
     headers.push(value("anthropic-version").unwrap_or(("anthropic-version", version::DEFAULT.to_owned())));

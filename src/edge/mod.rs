@@ -28,6 +28,7 @@ mod messages;
 mod meter;
 mod meter_object;
 mod operations;
+mod passing;
 mod post;
 mod results;
 mod settings;

@@ -118,7 +118,8 @@ pub(super) fn of_unread_call(beginning: &[u8], wish: &Wish, config: &Config) -> 
 }
 
 /// The model that a body, or the beginning of one, names. Of two the upstream takes the later.
-fn model_of(beginning: &[u8]) -> Option<String> {
+#[must_use]
+pub fn model_of(beginning: &[u8]) -> Option<String> {
     let text = match std::str::from_utf8(beginning) {
         Ok(text) => text,
         Err(error) => std::str::from_utf8(beginning.get(..error.valid_up_to())?).ok()?,

@@ -8,7 +8,7 @@
 
 mod form;
 
-pub use form::{MAX_BODY_BYTES, MAX_CALL_BYTES, Submission};
+pub use form::{MAX_BODY_BYTES, MAX_CALL_BYTES, Submission, model_of};
 
 use std::time::Duration;
 

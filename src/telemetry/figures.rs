@@ -9,7 +9,7 @@
 //!
 //! Shares are in parts per million, so that there is no rounding to argue about; `None` where there is nothing to be a share of.
 
-use super::metric::{Counts, Metric};
+use super::metric::{Counts, Metric, PASSED_THROUGH};
 use super::sums::{Labels, Quantile};
 
 /// A share, and whether it is as it should be.
@@ -82,6 +82,9 @@ impl Figures {
     #[must_use]
     pub fn of(sums: &Counts) -> Self {
         let calls = sums.sum(Metric::Calls, |labels| !labels.is("cause", "abandoned"));
+        let passed = |labels: &Labels<'_>| labels.is("kind", PASSED_THROUGH) && !labels.is("cause", "abandoned");
+        // What is passed through is a call, and asks for no answer of a model.
+        let for_answers = calls.saturating_sub(sums.sum(Metric::Calls, passed));
         let overloaded = sums.sum(Metric::Calls, |labels| labels.is("cause", "overloaded"));
         let answers = sums.all(Metric::Answers);
         let downgraded = sums.sum(Metric::Answers, |labels| labels.is("downgraded", "true"));
@@ -97,7 +100,7 @@ impl Figures {
             held_dwell_p95: sums.quantile(Metric::DwellSeconds, 95, held("true")),
             first_try: Share { count: sums.all(Metric::JobsFirstTry), of: done + failed },
             success: Share { count: done, of: done + failed },
-            calls: Share { count: calls, of: answers },
+            calls: Share { count: for_answers, of: answers },
         }
     }
 

@@ -96,6 +96,9 @@ pub struct Facts {
     pub labels: &'static [&'static str],
 }
 
+/// The kind of calls that are passed to the upstream as they came: they have no gate and no priority, and bring no answer of a model.
+pub const PASSED_THROUGH: &str = "passed_through";
+
 /// Upper bounds of histograms, in milliseconds; above the last there is no bound.
 pub const BOUNDS: [u64; 16] = [
     250, 500, 1_000, 2_000, 5_000, 10_000, 15_000, 20_000, 25_000, 30_000, 60_000, 120_000, 300_000, 900_000,
@@ -193,7 +196,7 @@ impl Metric {
                 "spillway_calls_total",
                 Counter,
                 &["model", "cause", "kind", "priority"],
-                "Calls to the upstream that are over; cause is `answered`, why they failed, or `abandoned`.",
+                "Calls to the upstream that are over; cause is `answered`, why they failed, or `abandoned`. What is passed through as it came has the kind `passed_through`, no priority, and the model `unnamed` if its body names none.",
             ),
             Self::CallSeconds => {
                 ("spillway_call_seconds", Histogram, &["model", "cause"], "Seconds from a call's begin to its end.")

@@ -8,14 +8,21 @@ export const figures = async (spillway, query = "") => {
   return body;
 };
 
-const CAUSES = { 200: "answered", 404: "not_found", 429: "rate_limited", 500: "server_error", 529: "overloaded" };
+const CAUSES = {
+  200: "answered",
+  400: "invalid_request",
+  404: "not_found",
+  429: "rate_limited",
+  500: "server_error",
+  529: "overloaded",
+};
 
 /** What the fake was asked, as the Meter would say it. */
 export function asked(spillway) {
   const counts = {};
   for (const { model, outcome } of spillway.calls()) {
     const cause = outcome.client_closed ? "abandoned" : CAUSES[outcome.status];
-    const key = `${model} ${cause}`;
+    const key = `${model ?? "unnamed"} ${cause}`;
     counts[key] = (counts[key] ?? 0) + 1;
   }
   return counts;

@@ -1,8 +1,9 @@
 /** The figures (A10, B10, B13): what the Meter says against what the fake was asked, to the last call. */
 import assert from "node:assert/strict";
+import { request } from "node:http";
 import { after, describe, test } from "node:test";
 import { analysed, asked, counted, figures, sum } from "./figures.mjs";
-import { eventually, MODEL, start, submission } from "./harness.mjs";
+import { eventually, KEYS, MODEL, start, submission } from "./harness.mjs";
 import { call, sdk } from "./official-sdk.mjs";
 
 describe("the figures", async () => {
@@ -145,6 +146,82 @@ describe("the figures", async () => {
       body.error.problems.map(({ place }) => place),
       ["days", "format", "format", "minutes", "hours"],
     );
+  });
+});
+
+describe("what is passed through as it came", async () => {
+  const hard = { consecutive_failures: 2, consecutive_seconds: 0, consecutive_hard: 2 };
+  const spillway = await start({
+    calls: true,
+    policy: { breaker: hard, degraded: { consecutive_overloads: 1 } },
+    script: {
+      rules: [
+        { when: { route: "count_tokens", marker: "[[full]]" }, then: { status: 529 } },
+        { when: { route: "count_tokens", marker: "[[gone]]" }, then: { delay_ms: 60_000 } },
+        { when: { route: "models" }, then: { status: 529 } },
+      ],
+    },
+  });
+  after(() => spillway.stop());
+  const post = (path, body) => spillway.request(path, { method: "POST", body });
+  const counting = (text) => {
+    const { max_tokens: _, ...asked } = call(text);
+    return post("/v1/messages/count_tokens", asked);
+  };
+
+  test("is in the calls and their log, its overloads are exposure, and no gate hears of it", async () => {
+    assert.equal((await counting("[[counted]]")).status, 200);
+    for (const answer of [await counting("[[full]]"), await counting("[[full]]"), await counting("[[full]]")]) {
+      assert.deepEqual([answer.status, answer.body.error.type], [529, "overloaded_error"]);
+    }
+    assert.equal((await spillway.request("/v1/models")).status, 529);
+    // A body that names no model, and is none.
+    assert.equal((await post("/v1/messages", '{"messages": [')).status, 400);
+    // Nobody has left the model for these, and its gate is closed.
+    const { status, headers } = await post("/v1/messages", call("[[after]]"));
+    assert.deepEqual([status, headers.get("spillway-model-used"), headers.get("spillway-attempts")], [200, MODEL, "1"]);
+    const { state, degraded, history } = (await spillway.gates())[MODEL];
+    assert.deepEqual([state, degraded ?? false, history], ["closed", false, []]);
+
+    const report = await eventually(async () => {
+      const report = await figures(spillway);
+      return sum(counted(report)) >= spillway.calls().length && report;
+    });
+    assert.deepEqual(counted(report), asked(spillway));
+    const { exposure, overload_rate } = report.figures;
+    assert.deepEqual([exposure.count, exposure.of, overload_rate.count], [4, 7, 4]);
+    assert.deepEqual(report.exposed, [{ path: "call", cause: "overloaded", users: 4 }]);
+    assert.deepEqual([report.calls_per_answer.count, report.calls_per_answer.of], [1, 1]);
+    const ended = spillway.logs("sync_call").map(({ kind, model, ended, cause }) => [kind, model, ended, cause]);
+    const full = ["passed_through", MODEL, "passed_on", "overloaded"];
+    assert.deepEqual(ended, [
+      ["passed_through", MODEL, "answered", null],
+      full,
+      full,
+      full,
+      ["passed_through", "unnamed", "passed_on", "overloaded"],
+      ["passed_through", "unnamed", "passed_on", "invalid_request"],
+      ["default", MODEL, "answered", null],
+    ]);
+  });
+
+  test("is abandoned when its caller goes away, and nobody is exposed", async () => {
+    const before = (await figures(spillway)).figures.exposure;
+    const headers = { "content-type": "application/json", "x-api-key": KEYS.app };
+    const gone = request(`${spillway.url}/v1/messages/count_tokens`, { method: "POST", headers });
+    gone.on("error", () => {});
+    const { max_tokens: _, ...body } = call("[[gone]]");
+    gone.end(JSON.stringify(body));
+    await spillway.untilCalls(() => spillway.calls({ marker: "gone" }).length === 1);
+    gone.socket.resetAndDestroy();
+    await spillway.untilLog(({ event, kind }) => event === "call_abandoned" && kind === "passed_through");
+    await spillway.untilCalls(() => spillway.calls({ marker: "gone" })[0].outcome?.client_closed);
+    const report = await eventually(async () => {
+      const report = await figures(spillway);
+      return sum(counted(report)) >= spillway.calls().length && report;
+    });
+    assert.deepEqual(counted(report), asked(spillway));
+    assert.deepEqual([report.figures.exposure.count, report.figures.exposure.of], [before.count, before.of]);
   });
 });
 
