@@ -134,8 +134,8 @@ json::names!(Outcome {
     Abandoned => "abandoned",
 });
 
-/// Whether a user who sees an error for this cause is exposed to Claude's load (A10): not by the own rate, nor by a request that
-/// is wrong.
+/// Whether a user who sees an error for this cause is exposed to Claude's load or failures (A10): not by the own rate, nor by a
+/// request that is wrong.
 #[must_use]
 pub const fn exposes(cause: Cause) -> bool {
     matches!(cause.class(), Class::Overload | Class::Transient)

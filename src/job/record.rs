@@ -293,8 +293,8 @@ impl Record {
         matches!(self.state, State::Failed { reason: FailReason::Interrupted, .. })
     }
 
-    /// Whether its user has seen an error, or half an answer, because of overload (A10). Who had been handed over and is not
-    /// answered has.
+    /// Whether its user has seen an error, or half an answer, because Claude was overloaded or failed (A10). Who had been handed over
+    /// and is not answered has.
     #[must_use]
     pub fn is_exposed(&self) -> bool {
         let is_answered = self.state.model_used().is_some();

@@ -174,7 +174,7 @@ pub enum Event<'a> {
         model_used: Option<&'a str>,
         /// Whether that is another one.
         downgraded: bool,
-        /// Whether its user has seen an error, or half an answer, because of overload (A10).
+        /// Whether its user has seen an error, or half an answer, because Claude was overloaded or failed (A10).
         exposed: bool,
         /// Whether it only keeps what is left of a call that broke off; `sync_call` has told of that.
         kept: bool,

@@ -3,7 +3,7 @@
 //! | figure | of | objective |
 //! | --- | --- | --- |
 //! | `overload_rate` | calls: how many were answered with an overload (529) | none: that is the provider's |
-//! | `exposure` | users: how many have seen an error or half an answer because of overload | below 0.5 % |
+//! | `exposure` | users: how many have seen an error or half an answer because Claude was overloaded or failed | below 0.5 % |
 //! | `fallback_rate` | answers: how many came from another model than the one asked for | at most 35 % |
 //! | `dwell_p95` | jobs: how long they waited for their first call, those apart that a gate or the hour held | below 25 s |
 //!

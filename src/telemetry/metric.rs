@@ -26,7 +26,7 @@ pub enum Metric {
     Answers,
     /// Users: jobs that are over, and calls that were waited for and did not become jobs.
     Users,
-    /// Those of them that have seen an error, or half an answer, because of overload (A10).
+    /// Those of them that have seen an error, or half an answer, because Claude was overloaded or failed (A10).
     UsersExposed,
     /// Jobs that had been calls, were handed over, and are done: no user of theirs has seen an error.
     HandedOverDone,
@@ -184,7 +184,7 @@ impl Metric {
                 "spillway_users_exposed_total",
                 Counter,
                 &["path", "cause"],
-                "Those of spillway_users_total whose user has seen an error or half an answer because of overload.",
+                "Those of spillway_users_total whose user has seen an error or half an answer because Claude was overloaded or failed; cause is the call's, or the job's reason.",
             ),
             Self::HandedOverDone => (
                 "spillway_handed_over_done_total",

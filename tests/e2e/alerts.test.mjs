@@ -27,6 +27,8 @@ async function receiver(answer = () => 200) {
 }
 
 const BREAKER = { consecutive_failures: 2, consecutive_seconds: 0, consecutive_hard: 2, open_seconds: 2 };
+/** A breaker that never trips. */
+const NEVER = { ...BREAKER, consecutive_failures: 500, consecutive_hard: 500, minimum_calls: 500 };
 const DOWN = { rules: [{ when: { model: MODEL }, then: { status: 529 } }] };
 
 async function deployment(t, hook, { script = DOWN, policy = {}, run = start } = {}) {
@@ -87,6 +89,32 @@ describe("alerts", { concurrency: true }, () => {
     await eventually(async () => overrides().length === 2);
     assert.match(overrides()[0].first, /operator has forced the gate open for \d+ s: try 0/);
     assert.match(overrides()[1].first, /closed for \d+ s: try 5 \(the last of 5 since\)/);
+  });
+
+  test("of a gate that flaps are one message in the quiet time, and it says how often", async (t) => {
+    const hook = await receiver();
+    const rules = [{ when: { prompt_call: "1-2" }, then: { status: 529 } }];
+    const spillway = await deployment(t, hook, { script: { rules }, policy: { alerts: { quiet_seconds: 600 } } });
+    const moves = async () => {
+      const { events } = (await spillway.request("/v1/metrics?format=json", { as: "operator" })).body;
+      return events.map(({ event: { from, to } }) => `${from} ${to}`);
+    };
+    // Each is refused twice, which opens the gate; and its probe is answered, which closes it.
+    for (const flap of [1, 2, 3]) {
+      await spillway.untilDone(await spillway.accepted(submission(`[[flap-${flap}]]`)));
+      await eventually(async () => (await moves()).length === 3 * flap);
+    }
+    assert.deepEqual(await moves(), Array(3).fill(["closed open", "open half_open", "half_open closed"]).flat());
+    const [opened] = await hook.until(1);
+    assert.match(opened.first, /does not answer: its gate is open/);
+    assert.equal(hook.got.length, 1);
+    await spillway.fake.setScript({ rules: [] });
+    await spillway.setClock(601_000);
+    await spillway.untilDone(await spillway.accepted(submission("[[after]]")));
+    const [, last] = await hook.until(2);
+    assert.match(last.first, /answers again: its gate is closed.* \(the last of 5 since\)\.$/);
+    await eventually(async () => (await spillway.gates())[MODEL].state === "closed");
+    assert.equal(hook.got.length, 2);
   });
 
   test("tell of a queue that is paused and goes on, and of a drain", async (t) => {
@@ -188,21 +216,26 @@ describe("alerts", { concurrency: true }, () => {
 
   test("tell of an objective that is broken, by the users of an hour and not by a few of them", async (t) => {
     const hook = await receiver();
-    const spillway = await deployment(t, hook, { script: { rules: [{ when: { marker: "[[bad]]" }, then: { fault: "reset" } }] } , policy: { max_attempts: 1 } }); // prettier-ignore
+    const spillway = await deployment(t, hook, {
+      script: { rules: [{ when: { marker: "[[bad]]" }, then: { status: 529 } }] },
+      policy: { max_attempts: 1, breaker: NEVER },
+    });
     const fields = { when_exhausted: "fail", kind: "code_generation" };
     const jobs = await Promise.all(
       Array.from({ length: 24 }, (_, n) => spillway.accepted(submission(n ? `[[good-${n}]]` : "[[bad]]", fields))),
     );
     await Promise.all(jobs.map((job) => spillway.untilStatus(job, ["done", "failed"])));
     await hook.until(1);
-    assert.match(hook.got[0].first, /In the last 60 minutes 4\.\d\d % of the users have seen an error/);
+    assert.match(hook.got[0].first, /In the last 60 minutes [45]\.\d\d % of the users have seen an error/);
+    const { exposed } = (await spillway.request("/v1/metrics?format=json", { as: "operator" })).body;
+    assert.deepEqual(exposed, [{ path: "job", cause: "attempts_exhausted", users: 1 }]);
   });
 
   test("tell of too many answers by another model, and of the objective being met again", async (t) => {
     const hook = await receiver();
     const spillway = await deployment(t, hook, {
       script: { rules: [{ when: { model: MODEL, marker: "[[leaves]]" }, then: { status: 529 } }] },
-      policy: { breaker: { ...BREAKER, consecutive_failures: 500, consecutive_hard: 500, minimum_calls: 500 } },
+      policy: { breaker: NEVER },
     });
     const done = async (marker, count, fields = {}) => {
       const texts = Array.from({ length: count }, (_, n) => submission(`[[${marker}]] ${n}`, fields));
