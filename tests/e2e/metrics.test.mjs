@@ -17,7 +17,7 @@ describe("the figures", async () => {
         { when: { marker: "[[leaves]]", model: MODEL }, then: { status: 529 } },
         { when: { marker: "[[server]]", prompt_call: 1 }, then: { status: 500 } },
         { when: { marker: "[[never]]" }, then: { status: 529 } },
-        { when: { marker: "[[gone]]" }, then: { tokens: 400, chunk_delay_ms: 50 } },
+        { when: { marker: "[[gone]]" }, then: { tokens: 400, chunk_delay_ms: 1000 } },
         { when: { marker: "[[handed]]", prompt_call: 1 }, then: { status: 429, retry_after: 3 } },
       ],
     },
@@ -48,6 +48,7 @@ describe("the figures", async () => {
       })(),
     ]);
     await Promise.all(jobs.map((job) => spillway.untilStatus(job, ["done", "failed"])));
+    await spillway.untilCalls(() => spillway.calls().every(({ outcome }) => outcome));
     const report = await eventually(async () => {
       const report = await figures(spillway);
       return sum(counted(report)) === spillway.calls().length && report;
