@@ -57,7 +57,8 @@ pub struct Holds {
     spend_cap: Hold,
     retry_after: Hold,
     overloaded: Hold,
-    /// Whether a job has failed for the spend cap since a call was answered last: the next that meets it is held.
+    /// Whether a job has failed for the spend cap since a call was answered last: the next that meets it is held. True as long
+    /// as the cap holds, and kept when an order lifts it.
     cap_is_known: bool,
 }
 
@@ -139,15 +140,13 @@ impl Holds {
 
     /// The spend cap was met. True if that was known already: then the job is held on, not failed.
     pub fn spend_cap(&mut self, retry: Duration, now: Timestamp) -> bool {
-        let is_known = self.cap_is_known || self.spend_cap != Hold::Free;
         self.spend_cap.refuse(retry, retry, true, now);
-        self.cap_is_known = true;
-        is_known
+        std::mem::replace(&mut self.cap_is_known, true)
     }
 
     /// The operator wants nobody held. Whoever orders that a minute before the cap is raised does not make another job fail for it.
     pub fn lift(&mut self) {
-        *self = Self { cap_is_known: self.cap_is_known || self.spend_cap != Hold::Free, ..Self::default() };
+        *self = Self { cap_is_known: self.cap_is_known, ..Self::default() };
     }
 
     /// What to say to a call that wants to start. The longest wait wins, a wait over a try, a try over nothing.
@@ -182,7 +181,7 @@ impl Holds {
     pub fn content(&mut self, permit: PermitId) {
         self.all().for_each(|hold| hold.content(permit));
         // Of a call that began before the cap was met nothing is to be learnt.
-        self.cap_is_known = self.cap_is_known && self.spend_cap != Hold::Free;
+        self.cap_is_known = self.spend_cap != Hold::Free;
     }
 
     /// This permit decides nothing any more; if it was trying, the next one tries.
@@ -303,6 +302,16 @@ mod tests {
         holds.begin_try(PermitId(2));
         holds.content(PermitId(2));
         assert!(!holds.spend_cap(RETRY, at(2000)));
+    }
+
+    #[test]
+    fn a_call_that_began_before_the_cap_was_met_does_not_say_that_it_was_raised() {
+        let mut holds = Holds::default();
+        holds.spend_cap(RETRY, at(0));
+        holds.content(PermitId(1));
+        assert_eq!(holds.stand(RETRY, at(1)), HoldStand::Wait(seconds(899), HoldReason::SpendCap));
+        holds.lift();
+        assert!(holds.spend_cap(RETRY, at(2)), "one has failed for it, no other does");
     }
 
     #[test]
