@@ -335,6 +335,16 @@ fn the_operator_sees_it_with_author_note_and_time_left() {
 }
 
 #[test]
+fn what_is_left_of_an_order_is_known_until_somebody_has_ended_it() {
+    let mut bench = Bench::forced(Side::Open, 600);
+    for (now, left) in [(0, 600), (599, 1), (600, 0), (700, 0)] {
+        assert_eq!(bench.gate.order_left(at(now)), Some(Duration::from_secs(left)), "at {now}");
+    }
+    bench.gate.expire(at(700), &bench.settings);
+    assert_eq!(bench.gate.order_left(at(700)), None);
+}
+
+#[test]
 fn every_move_since_the_last_one_known_is_told_once_and_in_order() {
     let mut bench = Bench::forced(Side::Closed, 60);
     let before = bench.gate.last_move();

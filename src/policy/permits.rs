@@ -264,4 +264,17 @@ mod tests {
         permits.content(ids[1]);
         assert_eq!(lasting(&permits, 100), 1);
     }
+
+    #[test]
+    fn streaming_are_those_with_content_that_are_so_old_and_no_stragglers() {
+        let mut permits = Permits::default();
+        let ids = granted(&mut permits, 2);
+        let late = permits.grant(Priority::Low, LEASE, at(50));
+        permits.content(ids[0]);
+        permits.content(late);
+        let streaming = |permits: &Permits, since| permits.streaming(Duration::from_millis(since), at(100));
+        assert_eq!([50, 51, 100, 101].map(|since| streaming(&permits, since)), [2, 1, 1, 0]);
+        permits.outdate();
+        assert_eq!(streaming(&permits, 0), 0);
+    }
 }

@@ -227,7 +227,7 @@ mod tests {
         let switches = paused(600);
         for (now, left) in [(0, 600), (599, 1), (600, 0), (601, 0)] {
             let order = switches.pause(Priority::Low, at(now));
-            assert_eq!(order.map_or(Duration::ZERO, |order| order.left(at(now))), seconds(left), "at {now}");
+            assert_eq!(order.map(|order| order.left(at(now))), (left > 0).then(|| seconds(left)), "at {now}");
         }
         for other in [Priority::High, Priority::Medium] {
             assert_eq!(switches.pause(other, at(1)), None);
@@ -312,11 +312,22 @@ mod tests {
     }
 
     #[test]
+    fn of_two_orders_of_the_same_moment_the_one_that_is_stored_is_believed_at_once() {
+        let mut switches = paused(600);
+        let stored = Switches::default().set(LOW, Some(order(300)), at(0));
+        switches.learn(LOW, Some(stored), at(1));
+        assert_eq!(switches.pause(Priority::Low, at(1)).map(|order| order.until), Some(at(300)));
+    }
+
+    #[test]
     fn a_later_setting_has_the_higher_version_whatever_the_clock_does() {
         let mut switches = paused(600);
         let resumed = switches.set(LOW, None, Timestamp::default());
         switches.learn(LOW, Some(resumed), at(1));
         assert_eq!(switches.pause(Priority::Low, at(1)), None);
+        let earlier = Switches::default().set(LOW, Some(order(600)), at(0));
+        switches.learn(LOW, Some(earlier), at(2));
+        assert_eq!(switches.pause(Priority::Low, at(2)), None, "the earlier one does not come back");
     }
 
     #[test]

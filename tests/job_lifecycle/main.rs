@@ -346,6 +346,7 @@ fn a_job_that_a_gate_an_order_or_the_hour_has_held_waits_apart_and_one_that_we_h
         (HoldReason::OffPeak, true),
         (HoldReason::GateUnavailable, false),
         (HoldReason::DeliveryBudget, false),
+        (HoldReason::DeliveryLost, false),
     ] {
         assert_eq!(held_for(reason).1.held, is_apart, "{reason:?}");
     }
@@ -355,7 +356,9 @@ fn a_job_that_a_gate_an_order_or_the_hour_has_held_waits_apart_and_one_that_we_h
 fn whose_deadline_passes_is_exposed_to_load_only_if_load_is_what_it_waited_for() {
     for (reason, is_exposed) in [
         (HoldReason::BreakerOpen, true),
+        (HoldReason::ProbeInFlight, true),
         (HoldReason::Overloaded, true),
+        (HoldReason::Degraded, true),
         (HoldReason::InFlightLimit, true),
         (HoldReason::Paused, false),
         (HoldReason::Overridden, false),
