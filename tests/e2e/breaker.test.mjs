@@ -140,7 +140,6 @@ describe("the breaker", { concurrency: 3 }, () => {
     };
     for (const id of await five("start")) assert.equal((await spillway.untilDone(id)).calls, 1);
     assert.equal(atOnce(spillway.calls()), 2);
-    assert.ok(spillway.logs("job_held").some(({ reason }) => reason === "in_flight_limit"));
 
     await spillway.fake.setScript({ rules: [{ when: { call: "1-3" }, then: { status: 529 } }, { then: slow }] });
     const before = spillway.calls().length;
