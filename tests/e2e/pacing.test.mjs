@@ -166,7 +166,9 @@ describe("shares", { concurrency: 2 }, () => {
 
     const high = await spillway.accepted(submission("[[high]]"));
     await allDone(spillway, [high]);
-    const others = spillway.calls().filter(({ marker }) => marker !== "high");
+    // Its answer makes room for more.
+    const [{ started_at: began }] = spillway.calls({ marker: "high" });
+    const others = spillway.calls().filter(({ marker, started_at }) => marker !== "high" && started_at < began);
     assert.equal(others.length, 2);
     assert.ok(
       others.every(({ outcome }) => outcome === null),
