@@ -153,7 +153,7 @@ JSON the same is in `GET /v1/gates` and in `unfinished`.
 
 A Meter object adds them up: all metrics but gauges by minute for 48 hours, by hour for 60 days, and since the first event. Isolates tell it what they have counted after each batch and each
 request, so that a figure may be a second old; what it does not take is told again, and counted once. What an isolate has not told yet
-when it is evicted is not counted, neither there nor in the dataset. No more than 5,000
-series are kept: labels come from apps, too.
+when it is evicted is not counted, neither there nor in the dataset. Beyond 5,000
+series new models and kinds are counted as `other`: apps choose them.
 
 ";

@@ -93,7 +93,12 @@ impl Many {
             }
             None => None,
         };
-        let reason = form.checked("reason", REASON, |reason| {
+        let reasons = match standing {
+            Some(Standing::Failed) => OF_FAILED,
+            Some(_) => OF_OPEN,
+            None => REASON,
+        };
+        let reason = form.checked("reason", reasons, |reason| {
             let is_of_open = is_named::<HoldReason>(reason);
             let is_of_failed = END_REASONS.contains(&reason);
             is_named::<Cause>(reason)
@@ -195,6 +200,9 @@ const END_REASONS: [&str; 4] = ["attempts_exhausted", "deadline_exceeded", "defe
 const STATUS: &str = "\"failed\" or \"open\"";
 const REASON: &str =
     "a reason that a job with this status can have, as its status says it: \"attempts_exhausted\", \"spend_cap\"";
+const OF_FAILED: &str =
+    "a reason that a failed job can have, as its status says it: \"attempts_exhausted\", \"spend_cap\"";
+const OF_OPEN: &str = "a reason that a job can wait for, as its status says it: \"paused\", \"breaker_open\"";
 const SINCE: &str = "a moment in RFC 3339: \"2026-11-30T13:05:12Z\", \"2026-11-30T14:05:12+01:00\"";
 const CURSOR: &str = "a `next_cursor` as it came";
 const LIMIT: &str = "a whole number from 1 to 10";

@@ -51,6 +51,12 @@ pub struct Config {
 }
 
 impl Config {
+    /// Whether this model is named anywhere in the configuration.
+    #[must_use]
+    pub fn knows(&self, model: &str) -> bool {
+        [&self.primary_model, &self.fallback_model].iter().any(|own| *own == model) || self.models.get(model).is_some()
+    }
+
     /// The model that may answer in place of a kind's own.
     #[must_use]
     pub fn fallback_of<'a>(&'a self, kind: &'a Kind) -> &'a str {

@@ -25,6 +25,7 @@ use crate::telemetry::metric::Counts;
 use crate::telemetry::readings::{
     HOURS_KEPT, Happened, Hour, MAX_SERIES, MINUTES_KEPT, Point, Readings, WINDOW_MINUTES, Wanted,
 };
+use crate::telemetry::sums::other;
 use crate::telemetry::{Dispatch, Had, News, Noted};
 
 /// The deployment's meter.
@@ -96,10 +97,8 @@ impl MeterObject {
         self.sql().exec("INSERT OR REPLACE INTO teller (name, at, last, before) VALUES (?, ?, ?, ?)", row)?;
         for (series, value) in counts.0.iter() {
             let value = number(*value);
-            if !self.is_known(series, &value)? {
-                continue;
-            }
-            self.sql().exec(ADD_TO_MINUTE, vec![minute.clone(), series.as_str().into(), value])?;
+            let series = self.add(series, &value)?;
+            self.sql().exec(ADD_TO_MINUTE, vec![minute.clone(), series.into(), value])?;
         }
         if let Some(origin) = &news.origin {
             self.keep(ORIGIN, origin)?;
@@ -267,17 +266,17 @@ impl MeterObject {
         Ok(())
     }
 
-    /// Adds to the sum of all time. False if it is one series too many: labels come from apps, too.
-    fn is_known(&self, series: &str, value: &SqlStorageValue) -> Result<bool> {
-        let added = self.sql().exec(ADD_TO_TOTAL, vec![value.clone(), series.into()])?;
-        if added.rows_written() > 0 {
-            return Ok(true);
+    /// Adds to the sum of all time. Under which name: if that is one series too many, it is another.
+    fn add(&self, series: &str, value: &SqlStorageValue) -> Result<String> {
+        let mut series = series.to_owned();
+        if self.sql().exec(ADD_TO_TOTAL, vec![value.clone(), series.as_str().into()])?.rows_written() > 0 {
+            return Ok(series);
         }
         if self.number("SELECT COUNT(*) FROM total", vec![])? >= u64::from(MAX_SERIES) {
-            return Ok(false);
+            series = other(&series);
         }
-        self.sql().exec("INSERT INTO total (series, value) VALUES (?, ?)", vec![series.into(), value.clone()])?;
-        Ok(true)
+        self.sql().exec(ADD_SERIES, vec![series.as_str().into(), value.clone()])?;
+        Ok(series)
     }
 
     fn read(&self, wanted: Wanted) -> Result<Readings> {
@@ -415,6 +414,8 @@ const TABLES: [&str; 6] = [
     "CREATE TABLE IF NOT EXISTS event (id INTEGER PRIMARY KEY, at INTEGER NOT NULL, json TEXT NOT NULL)",
 ];
 const ADD_TO_TOTAL: &str = "UPDATE total SET value = value + ? WHERE series = ?";
+const ADD_SERIES: &str = "INSERT INTO total (series, value) VALUES (?, ?) \
+     ON CONFLICT (series) DO UPDATE SET value = value + excluded.value";
 const ADD_TO_MINUTE: &str = "INSERT INTO minute (at, series, value) VALUES (?, ?, ?) \
      ON CONFLICT (at, series) DO UPDATE SET value = value + excluded.value";
 const ROLL_UP: &str = "INSERT OR REPLACE INTO hour (at, series, value) \

@@ -2,7 +2,8 @@
 //! knows whose gate they go through. No gate hears of them, neither before nor after: they have other limits than calls have.
 //!
 //! They are counted and logged like all others, or an overload that a user has seen would be in no figure (A10). Their kind is
-//! `passed_through`, they have no priority, and their model is the one that the body names, or `unnamed`. How they ended is what
+//! `passed_through`, they have no priority, and their model is the one that the body names, if the configuration knows it: nothing keeps
+//! who asks from naming a thousand, and each would be a series. All others are `unnamed`. How they ended is what
 //! the answer's status says: an answer is not looked into, and an error is read before it is passed on.
 
 use std::cell::Cell;
@@ -57,7 +58,7 @@ pub(super) async fn pass(
     let named = body.as_ref().and_then(|body| submission::model_of(body.beginning()));
     let told = Told {
         client: if let Caller::Client(client) = caller { client } else { "operator" },
-        model: named.as_deref().unwrap_or(UNNAMED),
+        model: named.as_deref().filter(|model| line.config.knows(model)).unwrap_or(UNNAMED),
         began_at: clock::now(),
         abort,
         is_over: Cell::new(false),

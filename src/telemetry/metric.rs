@@ -196,7 +196,7 @@ impl Metric {
                 "spillway_calls_total",
                 Counter,
                 &["model", "cause", "kind", "priority"],
-                "Calls to the upstream that are over; cause is `answered`, why they failed, or `abandoned`. What is passed through as it came has the kind `passed_through`, no priority, and the model `unnamed` if its body names none.",
+                "Calls to the upstream that are over; cause is `answered`, why they failed, or `abandoned`. What is passed through as it came has the kind `passed_through`, no priority, and the model `unnamed` unless its body names one that the configuration knows.",
             ),
             Self::CallSeconds => {
                 ("spillway_call_seconds", Histogram, &["model", "cause"], "Seconds from a call's begin to its end.")

@@ -117,7 +117,7 @@ pub const WINDOW_MINUTES: u32 = 60;
 pub const MINUTES_KEPT: u32 = 48 * 60;
 /// Hours for sixty.
 pub const HOURS_KEPT: u32 = 60 * 24;
-/// More series than this are not stored: labels come from apps, too.
+/// Of more series than this the models and kinds are not told apart: apps choose them.
 pub const MAX_SERIES: u32 = 5_000;
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Series that have been added up over some time, and what can be read off them.
 
-use super::metric::{BOUNDS, Counts, Metric, Shape, seconds, series};
+use super::metric::{BOUNDS, Counts, Metric, PASSED_THROUGH, Shape, seconds, series};
 use crate::json;
 
 /// A quantile of durations: no more than an upper bound is known.
@@ -107,12 +107,16 @@ impl Counts {
 #[derive(Clone, Copy, Debug)]
 pub struct Labels<'a>(&'a str);
 
-impl Labels<'_> {
+impl<'a> Labels<'a> {
     /// The value of `name`.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<String> {
+        self.iter().find(|(label, _)| *label == name).map(|(_, value)| value)
+    }
+
+    fn iter(&self) -> impl Iterator<Item = (&'a str, String)> {
         let mut rest = self.0;
-        loop {
+        std::iter::from_fn(move || {
             let (label, after) = rest.split_once("=\"")?;
             let (mut value, mut escaped, mut end) = (String::new(), false, after.len());
             for (at, character) in after.char_indices() {
@@ -128,11 +132,9 @@ impl Labels<'_> {
                     }
                 }
             }
-            if label == name {
-                return Some(value);
-            }
-            rest = after.get(end..)?.trim_start_matches(['"', ',']);
-        }
+            rest = after.get(end..).unwrap_or_default().trim_start_matches(['"', ',']);
+            Some((label, value))
+        })
     }
 
     /// Whether `name` has this value.
@@ -154,10 +156,44 @@ impl Labels<'_> {
     }
 }
 
+/// The series that counts what cannot be kept under this name, which is one too many: the models and kinds that apps have chosen are
+/// `other` there.
+#[must_use]
+pub fn other(name: &str) -> String {
+    let (metric, labels) = name.split_once('{').unwrap_or((name, ""));
+    let labels: Vec<_> = Labels(labels.strip_suffix('}').unwrap_or_default())
+        .iter()
+        .map(|(label, value)| match label {
+            "model" | "kind" if value != PASSED_THROUGH => (label, "other".to_owned()),
+            _ => (label, value),
+        })
+        .collect();
+    series(metric, &labels.iter().map(|(label, value)| (*label, value.as_str())).collect::<Vec<_>>())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::telemetry::Event;
+
+    #[test]
+    fn one_too_many_keeps_all_of_its_labels_but_what_apps_have_chosen() {
+        for (name, expected) in [
+            (
+                r#"a_total{model="m\"{}",cause="overloaded",kind="k,=",priority="low"}"#,
+                r#"a_total{model="other",cause="overloaded",kind="other",priority="low"}"#,
+            ),
+            (
+                r#"a_bucket{model="m",kind="passed_through",le="0.25"}"#,
+                r#"a_bucket{model="other",kind="passed_through",le="0.25"}"#,
+            ),
+            (r#"a_total{status="done"}"#, r#"a_total{status="done"}"#),
+            ("a_total", "a_total"),
+        ] {
+            assert_eq!(other(name), expected);
+            assert_eq!(other(expected), expected);
+        }
+    }
 
     fn counts(events: &[Event<'_>]) -> Counts {
         let mut counts = Counts::default();

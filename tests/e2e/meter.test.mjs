@@ -91,4 +91,31 @@ describe("what the Meter is told", { concurrency: true }, () => {
     });
     assert.deepEqual(await analysed(spillway), asked(spillway));
   });
+
+  test("is counted as other, past five thousand series, and in every figure all the same", async (t) => {
+    const spillway = await own(t);
+    const meters = await spillway.worker.mf.getDurableObjectNamespace("METER");
+    const counts = Object.fromEntries(
+      Array.from({ length: 5_000 }, (_, n) => [`spillway_calls_total{model="claude-${n}",cause="not_found"}`, 1]),
+    );
+    const body = JSON.stringify({ from: "test", batches: [{ number: 1, counts }], origin: null });
+    const told = await meters.get(meters.idFromName("meter")).fetch("https://meter/take", { method: "POST", body });
+    assert.equal(told.status, 200, await told.text());
+
+    const done = await spillway.accepted(submission("[[new]]", { request: { model: "claude-new" }, kind: "tagging" }));
+    await spillway.untilDone(done);
+    const { status } = await spillway.request("/v1/messages", { method: "POST", body: call("[[one]]", "unknown-1") });
+    assert.equal(status, 404);
+    const others = ({ calls }) =>
+      calls.filter(({ model }) => model === "other").map(({ cause, calls }) => `${calls} ${cause}`);
+    const report = await eventually(async () => {
+      const report = await figures(spillway);
+      return others(report).length >= 2 && report;
+    });
+    assert.deepEqual(others(report).toSorted(), ["1 answered", "1 not_found"]);
+    assert.equal(report.figures.overload_rate.of, 5_002);
+    const text = (await spillway.request("/v1/metrics", { as: "operator" })).text;
+    assert.match(text, /spillway_jobs_finished_total\{kind="other",priority="high",status="done"\} 1/);
+    assert.ok(!/_total\{[^}]*(claude-new|unknown-1)/.test(text));
+  });
 });
